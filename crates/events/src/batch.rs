@@ -3,7 +3,7 @@
 //! The caller's thread does all work that does not depend on an event's position: encoding, and
 //! hashing if the store keeps proofs.
 
-use crate::event::{Draft, EventId, IdSequence};
+use crate::event::{Draft, EventId, IdSequence, TimeSource};
 use crate::format::leaf::{self, LeafError};
 use crate::format::system::{SYSTEM_STREAM, is_reserved};
 
@@ -92,7 +92,11 @@ impl Batch {
         });
         let timestamp_ns = draft.timestamp_ns.unwrap_or(now_ns);
         let start = self.bytes.len();
-        leaf::encode(draft, id, timestamp_ns, &self.stream, &mut self.bytes)
+        let source = match draft.timestamp_ns {
+            None if !self.system => TimeSource::Received,
+            _ => draft.time_source,
+        };
+        leaf::encode_as(draft, id, timestamp_ns, source, &self.stream, &mut self.bytes)
             .map_err(BatchError::Event)?;
         let end = self.bytes.len();
         if end > BATCH_SIZE_MAX && start > 0 {

@@ -5,8 +5,8 @@
 //! stream of group commits. Memory limits: one batch, and what the store accepts.
 
 use crate::batch::{Batch, BatchError};
-use crate::event::EventId;
-use crate::input::{Format, Parser, Record, Reject};
+use crate::event::{Draft, EventId, TimeSource};
+use crate::input::{Format, Mapping, Parser, RECORD_SIZE_MAX, Record, Reject};
 use crate::store::{AppendError, Promise, Store};
 
 /// The result of an input.
@@ -20,6 +20,34 @@ pub struct Summary {
     pub first_id: Option<EventId>,
     /// Id of the last.
     pub last_id: Option<EventId>,
+    /// Events stored with the time of appending, because no time was recognised in them.
+    pub mistimed: u64,
+    /// Events stored whose time has no offset, and was read as UTC.
+    pub assumed: u64,
+    /// The first of those without a recognised time.
+    pub first_mistimed: Option<Mistimed>,
+}
+
+/// An event in which no time was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mistimed {
+    /// Its line, from 1; in a JSON document its number among the elements.
+    pub line: u64,
+    /// Why no time was recognised.
+    pub reason: &'static str,
+}
+
+impl Summary {
+    /// Adds the result of another input, which came after this one.
+    pub fn add(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.rejected += other.rejected;
+        self.mistimed += other.mistimed;
+        self.assumed += other.assumed;
+        self.first_id = self.first_id.or(other.first_id);
+        self.last_id = other.last_id.or(self.last_id);
+        self.first_mistimed = self.first_mistimed.or(other.first_mistimed);
+    }
 }
 
 /// Turns records into stored events. It belongs to the store it was created for, but does not
@@ -48,7 +76,14 @@ impl Ingest {
         }
     }
 
-    /// Adds a record; calls `on_reject` if it is not an event.
+    /// Sets where the fields of the records are.
+    #[must_use]
+    pub fn with_mapping(self, mapping: Mapping) -> Self {
+        Self { parser: self.parser.with_mapping(mapping), ..self }
+    }
+
+    /// Adds a record, which may be an envelope of several events; calls `on_reject` for what is
+    /// not an event.
     ///
     /// * `now_ns`: the time of an event without one.
     ///
@@ -61,40 +96,37 @@ impl Ingest {
         now_ns: i64,
         on_reject: &mut dyn FnMut(u64, &Reject, &[u8]),
     ) -> Result<(), AppendError> {
-        let parsed = match &record.fault {
-            Some(fault) => Err(fault.clone()),
-            None => self.parser.parse(record.bytes),
+        let Self { parser, batch, stream, batch_events, newest, summary } = self;
+        let mut intake = Intake { batch, stream, batch_events: *batch_events, newest, summary };
+        let mut failed = None;
+        let mut rejected = |intake: &mut Intake<'_>, reject: &Reject, bytes: &[u8]| {
+            intake.summary.rejected += 1;
+            on_reject(record.line, reject, bytes);
         };
-        let draft = match parsed {
-            Ok(Some(draft)) => draft,
-            Ok(None) => return Ok(()),
-            Err(reject) => {
-                self.summary.rejected += 1;
-                on_reject(record.line, &reject, record.bytes);
-                return Ok(());
-            }
-        };
-        let mut pushed = self.batch.push(&draft, now_ns);
-        if pushed == Err(BatchError::Full) {
-            self.submit(store)?;
-            pushed = self.batch.push(&draft, now_ns);
+        if let Some(fault) = &record.fault {
+            rejected(&mut intake, fault, record.bytes);
+            return Ok(());
         }
-        match pushed {
-            Ok(id) => {
-                self.summary.accepted += 1;
-                self.summary.first_id.get_or_insert(id);
-                self.summary.last_id = Some(id);
+        parser.parse_each(record.bytes, &mut |parsed| {
+            if failed.is_some() {
+                return;
             }
-            Err(error) => {
-                self.summary.rejected += 1;
-                let reject = Reject::new(forebay_base::error_chain::chain(&error).to_string());
-                on_reject(record.line, &reject, record.bytes);
+            let draft = match parsed {
+                Ok(draft) if draft.raw.len() > RECORD_SIZE_MAX => {
+                    let (size, limit) = (draft.raw.len(), RECORD_SIZE_MAX);
+                    let text = format!("the record has {size} bytes; the maximum is {limit}");
+                    return rejected(&mut intake, &Reject::new(text), beginning(&draft.raw));
+                }
+                Ok(draft) => draft,
+                Err(reject) => return rejected(&mut intake, &reject, record.bytes),
+            };
+            match intake.draft(store, &draft, record.line, now_ns) {
+                Ok(Ok(())) => {}
+                Ok(Err(reject)) => rejected(&mut intake, &reject, &draft.raw),
+                Err(error) => failed = Some(error),
             }
-        }
-        if self.batch.len() >= self.batch_events {
-            self.submit(store)?;
-        }
-        Ok(())
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     /// Submits the remaining events, so that readers see them soon, without waiting.
@@ -123,18 +155,90 @@ impl Ingest {
 
     /// Submits the batch and replaces it with an empty one.
     fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
+        let Self { batch, stream, batch_events, newest, summary, .. } = self;
+        Intake { batch, stream, batch_events: *batch_events, newest, summary }.submit(store)
+    }
+}
+
+/// The part of an ingest that stores drafts, while its parser is in use.
+struct Intake<'i> {
+    batch: &'i mut Batch,
+    stream: &'i str,
+    batch_events: usize,
+    newest: &'i mut Option<Promise>,
+    summary: &'i mut Summary,
+}
+
+impl Intake<'_> {
+    /// Adds an event; the inner error is that it cannot be stored.
+    fn draft(
+        &mut self,
+        store: &Store,
+        draft: &Draft<'_>,
+        line: u64,
+        now_ns: i64,
+    ) -> Result<Result<(), Reject>, AppendError> {
+        let mut pushed = self.batch.push(draft, now_ns);
+        if pushed == Err(BatchError::Full) {
+            self.submit(store)?;
+            pushed = self.batch.push(draft, now_ns);
+        }
+        match pushed {
+            Ok(id) => {
+                let summary = &mut *self.summary;
+                summary.accepted += 1;
+                summary.first_id.get_or_insert(id);
+                summary.last_id = Some(id);
+                if draft.timestamp_ns.is_none() {
+                    summary.mistimed += 1;
+                    let reason = untimed(&draft.format);
+                    summary.first_mistimed.get_or_insert(Mistimed { line, reason });
+                } else if draft.time_source == TimeSource::Assumed {
+                    summary.assumed += 1;
+                }
+            }
+            Err(error) => {
+                let text = forebay_base::error_chain::chain(&error).to_string();
+                return Ok(Err(Reject::new(text)));
+            }
+        }
+        if self.batch.len() >= self.batch_events {
+            self.submit(store)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let next = Batch::with_capacity(&self.stream, self.batch.len(), self.batch.size());
-        let submitted = store.submit(std::mem::replace(&mut self.batch, next))?.promise();
+        let next = Batch::with_capacity(self.stream, self.batch.len(), self.batch.size());
+        let submitted = store.submit(std::mem::replace(self.batch, next))?.promise();
         if let Some(earlier) = self.newest.take()
             && !submitted.follows(&earlier)
         {
             // The log failed in between: a later acknowledgement does not cover the earlier batch.
             store.wait(earlier)?;
         }
-        self.newest = Some(submitted);
+        *self.newest = Some(submitted);
         Ok(())
+    }
+}
+
+/// The beginning of a record that is too large.
+fn beginning(raw: &[u8]) -> &[u8] {
+    const SIZE_MAX: usize = 1024;
+    raw.get(..SIZE_MAX).unwrap_or(raw)
+}
+
+/// Why no time was recognised in an event of a format.
+fn untimed(format: &str) -> &'static str {
+    match format {
+        "raw" => "no time was recognised near the start of the line",
+        "ndjson" => "no field is known to hold the time, or more than one may; name it with time_field",
+        "zeek" => "ts is missing or is not a time",
+        "ocsf" => "time is missing or is not a time",
+        "suricata" => "timestamp is missing or is not a time",
+        _ => "the record has no time, or one that can be read in two ways",
     }
 }

@@ -63,5 +63,5 @@ pub mod segment;
 pub mod store;
 
 pub use batch::{Batch, BatchError};
-pub use event::{Draft, Event, EventId, Severity, Tags, Value};
+pub use event::{Draft, Event, EventId, Severity, Tags, TimeSource, Value};
 pub use store::{AppendError, OpenError, Options, ReadError, Record, Shortage, Store};

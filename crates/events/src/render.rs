@@ -6,7 +6,7 @@ use base64::Engine as _;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::event::Value;
+use crate::event::{TimeSource, Value};
 use crate::store::Record;
 
 /// A time in RFC 3339, UTC, to the nanosecond.
@@ -56,6 +56,10 @@ pub struct EventAnswer<'a> {
     pub source: SourceAnswer<'a>,
     /// Its stream.
     pub stream: &'a str,
+    /// Where the timestamp is from: `event`, `assumed` (the event, whose time has no offset and was
+    /// read as UTC) or `received` (the time of appending); absent if it is unknown.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub time_source: &'static str,
     /// When it happened, RFC 3339.
     pub timestamp: String,
     /// Its type.
@@ -106,6 +110,10 @@ impl<'a> EventAnswer<'a> {
                 ip: event.tags.ip.map(|ip| ip.to_string()),
             },
             stream: event.tags.stream,
+            time_source: match event.tags.time_source {
+                TimeSource::Unknown => "",
+                source => source.name(),
+            },
             timestamp: time(event.timestamp_ns),
             r#type: event.tags.kind,
         }

@@ -31,6 +31,25 @@ pub(super) struct Report {
     pub(super) rejected: u64,
     /// The first rejected records.
     pub(super) rejects: Vec<RejectedRecord>,
+    /// Number of stored events in which no time was recognised: they have the time of arrival, and
+    /// `time_source` is `received`.
+    pub(super) mistimed: u64,
+    /// Number of stored events whose time has no offset and was read as UTC: `time_source` is
+    /// `assumed`.
+    pub(super) assumed: u64,
+    /// The first event in which no time was recognised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(super) first_mistimed: Option<MistimedRecord>,
+}
+
+/// A record in which no time was recognised.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct MistimedRecord {
+    /// Its line, from 1; in a JSON document its number among the elements.
+    pub(super) line: u64,
+    /// The reason.
+    pub(super) reason: &'static str,
 }
 
 /// A record that is not an event.

@@ -13,13 +13,12 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_events::format::system::is_reserved;
 use forebay_events::ingest::{Ingest, Summary};
-use forebay_events::input::Format;
-use forebay_events::input::Record;
+use forebay_events::input::{Encoding, EncodingError, Format, Inflater, Mapping, Record};
 use forebay_events::{AppendError, Store};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 
-use super::answers::{RejectedRecord, Report};
+use super::answers::{MistimedRecord, RejectedRecord, Report};
 use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
 use super::records::Cutter;
@@ -34,11 +33,15 @@ const STREAM_SIZE_MAX: usize = 255;
 const STREAM_DEFAULT: &str = "default";
 
 /// The format of a body, and how it is cut into records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Shape {
     format: Format,
     /// The body is a JSON document, whatever its first bytes are.
     document: bool,
+    /// How the body is compressed, if the request says so.
+    encoding: Option<Encoding>,
+    /// Where the fields of the records are, as far as the request says.
+    mapping: Mapping,
 }
 
 pub(super) async fn by_type(
@@ -67,11 +70,8 @@ async fn append(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (stream, shape) = asked(path, uri, headers)?;
-    if headers.contains_key(http::header::CONTENT_ENCODING) {
-        let text = "compressed bodies are not supported; send the events uncompressed";
-        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", text));
-    }
+    let (stream, mut shape) = asked(path, uri, headers)?;
+    shape.mapping = shared.mappings.of(&stream).overridden(shape.mapping);
     let declared = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
     if declared.is_some_and(|size: u64| size > shared.body_size_max) {
         return Err(broken(&too_large(shared.body_size_max)));
@@ -84,6 +84,8 @@ async fn append(
     let worked = worked.unwrap_or_else(|error| Err(problem::internal(&error.into())));
     let Appended { report, summary, end } = worked?;
     shared.rejected.increment(summary.rejected);
+    shared.mistimed.increment(summary.mistimed);
+    shared.assumed.increment(summary.assumed);
     match end {
         Some(error) => Err(broken(&error).beside(report)),
         None if summary.accepted == 0 => {
@@ -127,7 +129,7 @@ async fn take(
             Some(_) => Arc::clone(&shared.appends).acquire_owned().await.map_err(|_| closing())?,
         };
         let store = shared.store()?;
-        let mut work = begun.take().unwrap_or_else(|| Work::new(&store, shape, &stream));
+        let mut work = begun.take().unwrap_or_else(|| Work::new(&store, &shape, &stream, shared.body_size_max));
         let Piece { bytes, end } = piece;
         let Some(end) = end else {
             let worked = on_thread(move || {
@@ -155,6 +157,8 @@ fn broken(error: &io::Error) -> Problem {
     let (status, code) = match error.kind() {
         ErrorKind::FileTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         ErrorKind::TimedOut => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+        ErrorKind::Unsupported => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding"),
+        ErrorKind::InvalidData => (StatusCode::BAD_REQUEST, "encoding"),
         _ => (StatusCode::BAD_REQUEST, "body_incomplete"),
     };
     Problem::new(status, code, error.to_string())
@@ -165,14 +169,25 @@ fn broken(error: &io::Error) -> Problem {
 fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, Shape), Problem> {
     let mut stream = STREAM_DEFAULT.to_owned();
     let mut named = path.map(str::to_owned);
+    let mut mapping = Mapping::default();
     for (name, value) in pairs(uri) {
         let value = String::from_utf8_lossy(&value).into_owned();
         match &*name {
             "stream" => stream = value,
+            "time_field" => mapping.time_field = Some(field(&name, value)?),
+            "host_field" => mapping.host_field = Some(field(&name, value)?),
+            "type_field" => mapping.type_field = Some(field(&name, value)?),
+            "time_zone" => {
+                let zone = Mapping::zone(&value);
+                mapping.zone = Some(zone.map_err(|it| Problem::bad("query", it.to_string()))?);
+            }
             "format" if path.is_none() => named = Some(value),
             "format" => return Err(Problem::bad("query", "the path already names the format")),
             _ => {
-                let text = format!("unknown query parameter {name:?}; known are stream and format");
+                let text = format!(
+                    "unknown query parameter {name:?}; known are stream, format, time_field, \
+                     time_zone, host_field and type_field"
+                );
                 return Err(Problem::bad("query", text));
             }
         }
@@ -184,6 +199,7 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         let text = "streams whose names begin with _forebay are reserved for the store itself";
         return Err(Problem::bad("query", text));
     }
+    let encoding = encoding(headers)?;
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?"));
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim).unwrap_or_default();
     let document = essence.eq_ignore_ascii_case("application/json");
@@ -192,7 +208,8 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
             named.parse().map_err(|error: forebay_events::input::FormatError| {
                 Problem::bad("format", error.to_string())
             })?;
-        return Ok((stream, Shape { format, document: document && format.is_json() }));
+        let document = document && format.is_json();
+        return Ok((stream, Shape { format, document, encoding, mapping }));
     }
     // The default content type of `curl -d` carries no information.
     let unsaid = essence.is_empty()
@@ -200,6 +217,10 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         || essence.eq_ignore_ascii_case("application/octet-stream");
     let format = match kind {
         Some(_) if document || unsaid => Format::Auto,
+        Some("application/x-protobuf" | "application/protobuf") => {
+            let text = "logs in protobuf are not supported; configure OTLP or Loki to send JSON";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", text));
+        }
         Some(kind) => Format::from_content_type(kind).ok_or_else(|| {
             let text = format!(
                 "no log format has the content type {kind:?}; name it with ?format=: {}",
@@ -209,7 +230,23 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         })?,
         None => Format::Auto,
     };
-    Ok((stream, Shape { format, document }))
+    Ok((stream, Shape { format, document, encoding, mapping }))
+}
+
+/// Returns the name of a field in a query.
+fn field(name: &str, value: String) -> Result<String, Problem> {
+    if value.is_empty() || value.len() > STREAM_SIZE_MAX {
+        return Err(Problem::bad("query", format!("{name} must have 1 to 255 bytes")));
+    }
+    Ok(value)
+}
+
+/// Returns the encoding that a request names.
+fn encoding(headers: &HeaderMap) -> Result<Option<Encoding>, Problem> {
+    let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
+    Encoding::from_name(value.to_str().unwrap_or("?")).map_err(|error| {
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", error.to_string())
+    })
 }
 
 /// Returns the wall clock time, in nanoseconds since 1970-01-01 UTC.
@@ -223,24 +260,69 @@ fn now_ns() -> i64 {
 struct Work {
     ingest: Ingest,
     cutter: Cutter,
+    inflate: Inflate,
+    /// Why the rest of the body is not read.
+    fault: Option<io::Error>,
+    /// Maximum number of decompressed bytes.
+    size_max: u64,
     /// The first rejected records.
     rejects: Vec<RejectedRecord>,
 }
 
+/// How a body is decompressed.
+enum Inflate {
+    /// The first bytes show it.
+    Unknown(Option<Encoding>, Format),
+    Plain,
+    By(Inflater),
+}
+
 impl Work {
-    fn new(store: &Store, shape: Shape, stream: &str) -> Self {
+    fn new(store: &Store, shape: &Shape, stream: &str, size_max: u64) -> Self {
+        let ingest = Ingest::new(store, shape.format, stream);
         Self {
-            ingest: Ingest::new(store, shape.format, stream),
+            ingest: ingest.with_mapping(shape.mapping.clone()),
             cutter: Cutter::new(shape.format, shape.document),
+            inflate: Inflate::Unknown(shape.encoding, shape.format),
+            fault: None,
+            size_max,
             rejects: Vec::new(),
         }
     }
 
     /// Appends the records that end in a piece.
     fn piece(&mut self, store: &Store, bytes: &[u8]) -> Result<(), AppendError> {
-        let Self { ingest, cutter, rejects } = self;
-        cutter.feed(bytes, &mut |record| append_record(ingest, rejects, store, record))?;
-        ingest.flush(store)
+        self.feed(store, bytes)?;
+        self.ingest.flush(store)
+    }
+
+    /// Decompresses a piece, and appends the records that end in it. A piece that cannot be
+    /// decompressed ends the body; what was appended before is kept.
+    fn feed(&mut self, store: &Store, bytes: &[u8]) -> Result<(), AppendError> {
+        if self.fault.is_some() || bytes.is_empty() {
+            return Ok(());
+        }
+        if let Inflate::Unknown(encoding, format) = self.inflate {
+            match inflate(encoding, format, bytes, self.size_max) {
+                Ok(inflate) => self.inflate = inflate,
+                Err(error) => {
+                    self.fault = Some(error);
+                    return Ok(());
+                }
+            }
+        }
+        let Self { ingest, cutter, rejects, .. } = self;
+        let mut take = |record: &Record<'_>| append_record(ingest, rejects, store, record);
+        let Inflate::By(inflater) = &mut self.inflate else {
+            return cutter.feed(bytes, &mut take);
+        };
+        match inflater.feed(bytes, &mut |plain| cutter.feed(plain, &mut take)) {
+            Ok(appended) => appended,
+            Err(error) => {
+                self.fault = Some(undecodable(error));
+                Ok(())
+            }
+        }
     }
 
     /// Appends the last piece and waits until everything is acknowledged. The complete records of a
@@ -252,11 +334,14 @@ impl Work {
         end: Result<(), io::Error>,
         commit_time: &metrics::Histogram,
     ) -> Result<Appended, AppendError> {
-        let Self { ingest, cutter, rejects } = &mut self;
-        let mut take = |record: &Record<'_>| append_record(ingest, rejects, store, record);
-        cutter.feed(bytes, &mut take)?;
+        self.feed(store, bytes)?;
+        let mut end = self.fault.take().map_or(end, Err);
+        if let (Ok(()), Inflate::By(inflater)) = (&end, &self.inflate) {
+            end = inflater.finish().map_err(undecodable);
+        }
         if end.is_ok() {
-            cutter.finish(&mut take)?;
+            let Self { ingest, cutter, rejects, .. } = &mut self;
+            cutter.finish(&mut |record| append_record(ingest, rejects, store, record))?;
         }
         let started = Instant::now();
         let summary = self.ingest.finish(store)?;
@@ -267,9 +352,44 @@ impl Work {
             last_id: summary.last_id.map(|id| id.to_string()),
             rejected: summary.rejected,
             rejects: self.rejects,
+            mistimed: summary.mistimed,
+            assumed: summary.assumed,
+            first_mistimed: summary
+                .first_mistimed
+                .map(|first| MistimedRecord { line: first.line, reason: first.reason }),
         };
         Ok(Appended { report, summary, end: end.err() })
     }
+}
+
+/// Returns how a body that begins with `bytes` is decompressed. The format `raw` takes any bytes as
+/// they are, unless the request names an encoding.
+fn inflate(
+    named: Option<Encoding>,
+    format: Format,
+    bytes: &[u8],
+    size_max: u64,
+) -> Result<Inflate, io::Error> {
+    let encoding = match named {
+        None if format == Format::Raw => None,
+        None => Encoding::detect(bytes).map_err(undecodable)?,
+        named => named,
+    };
+    Ok(match encoding {
+        Some(encoding) => Inflate::By(Inflater::new(encoding, size_max)?),
+        None => Inflate::Plain,
+    })
+}
+
+/// Returns the error of a body that cannot be decompressed.
+fn undecodable(error: EncodingError) -> io::Error {
+    let kind = match &error {
+        EncodingError::TooLarge { .. } => ErrorKind::FileTooLarge,
+        EncodingError::Binary { .. } => ErrorKind::Unsupported,
+        _ => ErrorKind::InvalidData,
+    };
+    let text = forebay_base::error_chain::chain(&error).to_string();
+    io::Error::new(kind, text)
 }
 
 fn append_record(
@@ -311,12 +431,15 @@ mod tests {
             (None, "", "text/plain", Format::Auto, false),
         ] {
             let found = shape(path, query, kind).unwrap();
-            assert_eq!(found, Shape { format, document }, "{path:?} {query} {kind}");
+            assert_eq!((found.format, found.document), (format, document), "{path:?} {query} {kind}");
         }
         for (path, query, kind) in [
             (Some("xml"), "", ""),
             (None, "?format=xml", ""),
             (None, "", "image/png"),
+            (None, "", "application/x-protobuf"),
+            (None, "?time_zone=Mars/Phobos", ""),
+            (None, "?time_field=", ""),
             (None, "?streams=a", ""),
             (None, "?stream=", ""),
             (None, "?stream=_forebay", ""),
@@ -324,5 +447,38 @@ mod tests {
         ] {
             assert!(shape(path, query, kind).is_err(), "{path:?} {query} {kind}");
         }
+    }
+
+    #[test]
+    fn a_request_says_where_the_fields_are_and_how_the_body_is_compressed() {
+        let query = "?time_field=meta.seen&host_field=h&type_field=t&time_zone=%2B02:00";
+        let found = shape(None, query, "").unwrap();
+        assert_eq!(found.mapping.time_field.as_deref(), Some("meta.seen"));
+        assert_eq!(found.mapping.zone, Mapping::zone("+02:00").ok());
+        let mut headers = HeaderMap::new();
+        assert_eq!(encoding(&headers).ok(), Some(None));
+        for (name, expected) in [
+            ("gzip", Some(Some(Encoding::Gzip))),
+            ("zstd", Some(Some(Encoding::Zstd))),
+            ("identity", Some(None)),
+            ("br", None),
+        ] {
+            headers.insert(CONTENT_ENCODING, name.parse().unwrap());
+            assert_eq!(encoding(&headers).ok(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_decompressed_by_its_first_bytes_unless_it_is_raw() {
+        let of = |named, format, bytes| match inflate(named, format, bytes, 1) {
+            Ok(Inflate::By(_)) => "decompressed",
+            Ok(_) => "plain",
+            Err(_) => "refused",
+        };
+        assert_eq!(of(None, Format::Auto, b"\x1f\x8b\x08..."), "decompressed");
+        assert_eq!(of(None, Format::Raw, b"\x1f\x8b\x08..."), "plain");
+        assert_eq!(of(Some(Encoding::Zstd), Format::Raw, b"x"), "decompressed");
+        assert_eq!(of(None, Format::Auto, b"PK\x03\x04"), "refused");
+        assert_eq!(of(None, Format::Auto, b"{}"), "plain");
     }
 }

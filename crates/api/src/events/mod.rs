@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::routing::{get, post};
 use forebay_events::Store;
+use forebay_events::input::Mappings;
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -37,9 +38,11 @@ const FOLLOW_READS: usize = 8;
 /// Maximum time that closing waits for reads whose client has disconnected.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Limits of the routes.
-#[derive(Debug, Clone, Copy)]
+/// Limits of the routes, and where the fields of records are.
+#[derive(Debug, Clone)]
 pub struct Settings {
+    /// Where the fields of the records of a stream are; a request may override them.
+    pub mappings: Mappings,
     /// Maximum number of concurrent requests that append.
     pub appends_max: u32,
     /// Maximum number of concurrent requests that read more than an event.
@@ -80,11 +83,14 @@ struct Shared {
     shown: watch::Receiver<u64>,
     /// Set when endless streams must end.
     draining: watch::Sender<bool>,
+    mappings: Mappings,
     body_size_max: u64,
     body_memory: Arc<Memory>,
     body_idle: Duration,
     rejected: metrics::Counter,
     refused: metrics::Counter,
+    mistimed: metrics::Counter,
+    assumed: metrics::Counter,
     commit_time: metrics::Histogram,
 }
 
@@ -107,11 +113,14 @@ impl Shared {
             followers_max: from.followers_max,
             shown,
             draining: watch::Sender::new(false),
+            mappings: from.mappings.clone(),
             body_size_max: from.body_size_max,
             body_memory: Memory::new(from.body_memory_max),
             body_idle: from.body_idle,
             rejected: metrics::counter!("forebay_events_rejected_records_total"),
             refused: metrics::counter!("forebay_events_refused_requests_total"),
+            mistimed: metrics::counter!("forebay_events_mistimed_total"),
+            assumed: metrics::counter!("forebay_events_assumed_zone_total"),
             commit_time: metrics::histogram!("forebay_events_commit_seconds"),
         }
     }

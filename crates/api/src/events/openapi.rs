@@ -16,8 +16,10 @@ use super::answers::{EventPage, EventStats, Report};
 const TAG: &str = "events";
 const ABOUT: &str = "Events, stored unchanged, found by id, time and field, and provable to any \
     holder of a signed checkpoint.";
-const FORMATS: [&str; 9] =
-    ["auto", "ndjson", "ocsf", "zeek", "suricata", "cef", "leef", "syslog", "raw"];
+const FORMATS: [&str; 14] = [
+    "auto", "ndjson", "ocsf", "zeek", "suricata", "cef", "leef", "syslog", "clf", "kv", "w3c",
+    "windows", "text", "raw",
+];
 const SEVERITIES: [&str; 6] = ["informational", "low", "medium", "high", "critical", "fatal"];
 
 const MISSING: (u16, &str) = (404, "There is no such event");
@@ -139,10 +141,22 @@ fn append(named: bool) -> Operation {
     };
     operation
         .parameter(stream)
+        .parameters([
+            query("time_field", Kind::Text, "Field that has the time, such as meta.seen"),
+            query(
+                "time_zone",
+                Kind::Text,
+                "Zone of times without an offset: UTC, +02:00 or Europe/Paris",
+            ),
+            query("host_field", Kind::Text, "Field that has the host"),
+            query("type_field", Kind::Text, "Field that has the type"),
+        ])
         .text(
             "The body is one JSON object, an array of them, NDJSON, or lines of any log format. \
-             It is processed as it arrives, so it may be large. A response with an error also has \
-             the members of the report.",
+             It may be compressed (gzip, zstd). An envelope of several events (Records of \
+             CloudTrail, items of Kubernetes, an Elasticsearch _bulk body, a Loki push, OTLP logs) \
+             becomes one event each. The body is processed as it arrives, so it may be large. A \
+             response with an error also has the members of the report.",
         )
         .takes_also::<JsonObject>(true, "One event, or several", &[LINES, BYTES])
         .json::<Report>(200, "Everything is stored")
@@ -154,7 +168,7 @@ fn append(named: bool) -> Operation {
             (400, "Nothing was accepted, or the body ended early; reported events are stored"),
             (408, "The body was too slow"),
             (413, "The body is larger than events.body_size_max"),
-            (415, "No format has this content type"),
+            (415, "No format has this content type, or the encoding is not gzip or zstd"),
             (429, "The limit events.appends_max or events.body_memory_max is reached"),
             (507, "The disk is full; events are accepted again when there is space"),
             CLOSED,
@@ -233,5 +247,6 @@ mod tests {
         assert_eq!(proof, "#/components/schemas/EventProof");
         assert_eq!(schemas["EventProof"]["properties"]["leaf_hash"]["type"], "string");
         assert!(schemas["EventSource"].is_object() && schemas["RejectedRecord"].is_object());
+        assert_eq!(FORMATS, forebay_events::input::Format::ALL.map(forebay_events::input::Format::name));
     }
 }

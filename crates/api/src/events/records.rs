@@ -3,7 +3,8 @@
 use std::io::{self, Cursor, ErrorKind, Read};
 
 use forebay_events::input::{
-    ElementSplitter, Elements, Format, RECORD_SIZE_MAX, Record, Records, Splitter,
+    ENVELOPE_SIZE_MAX, ElementSplitter, Elements, Encoding, Format, RECORD_SIZE_MAX, Record,
+    Records, Splitter,
 };
 
 /// Maximum white space skipped to find the input's first bytes.
@@ -41,19 +42,44 @@ pub fn records<'a>(
     format: Format,
     document: bool,
 ) -> io::Result<Box<dyn Cut + 'a>> {
-    let begin = peek(&mut input)?;
-    let document = document || is_array(&begin, format);
+    let begin = peek(&mut input, format)?;
+    let document = document || is_document(&begin, format);
     let input = Cursor::new(begin).chain(input);
     Ok(if document {
-        Box::new(Elements::new(input, RECORD_SIZE_MAX))
+        Box::new(Elements::new(input, ENVELOPE_SIZE_MAX))
     } else {
         Box::new(Records::new(input, splitter(format)))
     })
 }
 
+/// Returns the bytes of an input that may be compressed, decompressed. The format `raw` takes any
+/// bytes as they are.
+///
+/// # Errors
+/// The beginning cannot be read, or the input is in a binary format that holds no lines.
+pub fn decompressed<'a>(
+    mut input: impl Read + 'a,
+    format: Format,
+) -> io::Result<Box<dyn Read + 'a>> {
+    if format == Format::Raw {
+        return Ok(Box::new(input));
+    }
+    let mut begin = Vec::with_capacity(Encoding::MAGIC_SIZE);
+    input.by_ref().take(Encoding::MAGIC_SIZE as u64).read_to_end(&mut begin)?;
+    let encoding = Encoding::detect(&begin)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    let input = Cursor::new(begin).chain(input);
+    match encoding {
+        Some(encoding) => encoding.reader(input),
+        None => Ok(Box::new(input)),
+    }
+}
+
 fn splitter(format: Format) -> Splitter {
     let counted = matches!(format, Format::Auto | Format::Syslog);
-    Splitter::new(RECORD_SIZE_MAX, counted)
+    // A line of JSON may be an envelope of many events.
+    let limit = if format.is_json() { ENVELOPE_SIZE_MAX } else { RECORD_SIZE_MAX };
+    Splitter::new(limit, counted)
 }
 
 /// Cuts an input that arrives in pieces into the same records.
@@ -98,8 +124,7 @@ impl Cutter {
         match &mut self.by {
             By::Unknown(begin) => {
                 begin.extend_from_slice(piece);
-                let visible = begin.iter().filter(|byte| !byte.is_ascii_whitespace()).take(2);
-                if visible.count() < 2 && begin.len() < PEEK_SIZE {
+                if !is_decisive(begin, self.format) {
                     return Ok(());
                 }
                 let begin = std::mem::take(begin);
@@ -143,16 +168,16 @@ impl Cutter {
     }
 
     fn decide(&mut self, begin: &[u8]) {
-        self.by = if self.document || is_array(begin, self.format) {
-            By::Elements(ElementSplitter::new(RECORD_SIZE_MAX))
+        self.by = if self.document || is_document(begin, self.format) {
+            By::Elements(ElementSplitter::new(ENVELOPE_SIZE_MAX))
         } else {
             By::Lines(splitter(self.format))
         };
     }
 }
 
-/// Returns the first bytes of a body, up to the second that is not white space, if they come soon.
-fn peek(body: &mut impl Read) -> io::Result<Vec<u8>> {
+/// Returns the first bytes of a body that show how it is cut, if they come soon.
+fn peek(body: &mut impl Read, format: Format) -> io::Result<Vec<u8>> {
     let mut begin = Vec::new();
     let mut piece = [0; PEEK_SIZE];
     loop {
@@ -161,11 +186,38 @@ fn peek(body: &mut impl Read) -> io::Result<Vec<u8>> {
             other => other?,
         };
         begin.extend_from_slice(piece.get(..count).unwrap_or_default());
-        let visible = begin.iter().filter(|byte| !byte.is_ascii_whitespace()).take(2).count();
-        if count == 0 || visible == 2 || begin.len() >= PEEK_SIZE {
+        if count == 0 || is_decisive(&begin, format) {
             return Ok(begin);
         }
     }
+}
+
+/// Returns whether the first bytes show how a body is cut: up to the second that is not white
+/// space, or, of a JSON object, to the end of its line.
+fn is_decisive(begin: &[u8], format: Format) -> bool {
+    if begin.len() >= PEEK_SIZE {
+        return true;
+    }
+    let line = begin.trim_ascii_start();
+    if format.is_json() && line.starts_with(b"{") {
+        return line.contains(&b'\n');
+    }
+    line.iter().filter(|byte| !byte.is_ascii_whitespace()).take(2).count() == 2
+}
+
+/// Returns whether a body is one JSON document rather than lines: an array of objects, or an object
+/// that is written over several lines.
+fn is_document(begin: &[u8], format: Format) -> bool {
+    is_array(begin, format) || is_indented(begin, format)
+}
+
+/// Returns whether the first line of a body opens a JSON object and ends within it, where only a
+/// document may have a line end.
+fn is_indented(begin: &[u8], format: Format) -> bool {
+    let begin = begin.trim_ascii_start();
+    let Some(end) = begin.iter().position(|byte| *byte == b'\n') else { return false };
+    let line = begin.get(..end).unwrap_or_default().trim_ascii();
+    format.is_json() && line.starts_with(b"{") && matches!(line.last(), Some(b'{' | b'[' | b','))
 }
 
 /// Returns whether a body of a JSON format, or of any, begins like an array of objects.
@@ -185,7 +237,9 @@ mod tests {
 
     #[test]
     fn pieces_of_any_size_give_the_records_of_the_whole() {
-        let texts: [&str; 7] = [
+        let texts: [&str; 9] = [
+            "{\n  \"Records\": [\n    {\"a\": 1},\n    {\"b\": 2}\n  ]\n}\n",
+            "{\"a\": [\n1]}\n{\"b\": 2}",
             "one\ntwo\r\n\nthree",
             " \n[ {\"a\": 1}, 7, {\"b\": [\"}\"]} ]\n",
             "{\"a\": 1}\n{\"b\": 2}\n",
@@ -214,6 +268,34 @@ mod tests {
                 assert_eq!(found, whole, "{text:?} in pieces of {size}");
             }
         }
+    }
+
+    #[test]
+    fn an_object_over_several_lines_is_one_document() {
+        assert!(is_document(b" {\n \"a\": 1\n}", Format::Auto));
+        assert!(is_document(b"{ \"Records\": [\r\n{", Format::Ndjson));
+        assert!(is_document(b"{\"a\": 1,\n\"b\": 2}", Format::Ocsf));
+        assert!(!is_document(b"{\"a\": 1}\n{\"b\": 2}", Format::Auto));
+        assert!(!is_document(b"{\"a\": 1\n{\"b\": 2}", Format::Auto));
+        assert!(!is_document(b"{\n", Format::Syslog));
+    }
+
+    #[test]
+    fn a_compressed_input_is_decompressed_and_another_binary_one_refused() {
+        let text = b"{\"a\": 1}\n";
+        // Of `gzip -n`, in one stored block.
+        let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 9, 0, 0xf6, 0xff];
+        gzip.extend_from_slice(text);
+        gzip.truncate(gzip.len() - 1);
+        let read = |bytes: &[u8], format| {
+            let mut read = Vec::new();
+            decompressed(bytes, format)?.read_to_end(&mut read).map(|_| read)
+        };
+        assert_eq!(read(text, Format::Auto).unwrap(), text);
+        assert_eq!(read(&gzip, Format::Raw).unwrap(), gzip);
+        // The checksum at its end is missing.
+        assert!(read(&gzip, Format::Auto).is_err());
+        assert!(read(b"PK\x03\x04 an archive", Format::Auto).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod id;
 mod severity;
+mod time_source;
 mod value;
 
 use std::borrow::Cow;
@@ -12,6 +13,7 @@ use std::net::IpAddr;
 
 pub use id::{EventId, IdError, IdSequence};
 pub use severity::Severity;
+pub use time_source::TimeSource;
 pub use value::{Attributes, Value};
 
 /// An event to be appended, as far as the producer specifies it.
@@ -21,6 +23,8 @@ pub struct Draft<'a> {
     pub id: Option<EventId>,
     /// When it happened, in nanoseconds since 1970-01-01 UTC. `None`: the time of appending.
     pub timestamp_ns: Option<i64>,
+    /// Where `timestamp_ns` is from; ignored if there is none.
+    pub time_source: TimeSource,
     /// Its stream, 1 to 255 bytes. Empty: the batch's stream.
     pub stream: Cow<'a, str>,
     /// Its type, as its source names it; at most 255 bytes, as the next three.
@@ -58,6 +62,8 @@ pub struct Tags<'a> {
     pub collector: &'a str,
     /// The format of the raw bytes.
     pub format: &'a str,
+    /// Where the event's time is from.
+    pub time_source: TimeSource,
 }
 
 /// A stored event, read from its canonical leaf bytes.

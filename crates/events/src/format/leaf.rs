@@ -6,7 +6,8 @@
 //! id       16 bytes, big-endian
 //! time     i64 little-endian, nanoseconds since 1970-01-01 UTC
 //! tags     varint length, then: severity u8, and stream, kind, host, ip, collector, format,
-//!          each u8 length and bytes (ip: 0, 4 or 16 bytes)
+//!          each u8 length and bytes (ip: 0, 4 or 16 bytes), and the source of the time, u8 1 to 3;
+//!          absent if unknown, as in every leaf of earlier versions
 //! raw      varint length, then the bytes
 //! attributes, to the end: key u8 length and bytes, type u8, value
 //! ```
@@ -23,7 +24,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{put_varint, take_varint};
-use crate::event::{Attributes, Draft, Event, EventId, Severity, Tags, Value};
+use crate::event::{Attributes, Draft, Event, EventId, Severity, Tags, TimeSource, Value};
 
 /// The first byte of every leaf.
 pub const VERSION: u8 = 1;
@@ -106,8 +107,20 @@ pub fn encode(
     stream: &str,
     out: &mut Vec<u8>,
 ) -> Result<(), LeafError> {
+    encode_as(draft, id, timestamp_ns, draft.time_source, stream, out)
+}
+
+/// As [`encode`], with another source of the time than the draft's.
+pub(crate) fn encode_as(
+    draft: &Draft<'_>,
+    id: EventId,
+    timestamp_ns: i64,
+    time_source: TimeSource,
+    stream: &str,
+    out: &mut Vec<u8>,
+) -> Result<(), LeafError> {
     let start = out.len();
-    let result = put(draft, id, timestamp_ns, stream, out);
+    let result = put(draft, id, timestamp_ns, time_source, stream, out);
     let size = out.len() - start;
     let result = match result {
         Ok(()) if size > LEAF_SIZE_MAX => Err(LeafError::TooLarge { size }),
@@ -123,6 +136,7 @@ fn put(
     draft: &Draft<'_>,
     id: EventId,
     timestamp_ns: i64,
+    time_source: TimeSource,
     stream: &str,
     out: &mut Vec<u8>,
 ) -> Result<(), LeafError> {
@@ -164,6 +178,8 @@ fn put(
         }
         size += 1 + text.len();
     }
+    let sourced = time_source != TimeSource::Unknown;
+    size += usize::from(sourced);
     out.reserve(FIXED_SIZE + size + draft.raw.len() + 16);
     out.push(VERSION);
     out.extend_from_slice(&id.0.to_be_bytes());
@@ -173,6 +189,9 @@ fn put(
     for (_, text) in texts {
         out.push(text.len() as u8);
         out.extend_from_slice(text);
+    }
+    if sourced {
+        out.push(time_source.code());
     }
     put_varint(out, draft.raw.len() as u64);
     out.extend_from_slice(&draft.raw);
@@ -313,10 +332,12 @@ pub(crate) fn tags(bytes: &[u8]) -> Result<Tags<'_>, DecodeError> {
     };
     let collector = take_tag(&mut rest)?;
     let format = take_tag(&mut rest)?;
-    if !rest.is_empty() {
-        return Err(bad("its tags are longer than their length"));
-    }
-    Ok(Tags { severity, stream, kind, host, ip, collector, format })
+    let time_source = match *rest {
+        [] => TimeSource::Unknown,
+        [code] => TimeSource::from_code(code).ok_or(bad("the source of its time is unknown"))?,
+        _ => return Err(bad("its tags are longer than their length")),
+    };
+    Ok(Tags { severity, stream, kind, host, ip, collector, format, time_source })
 }
 
 fn take_short<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {

@@ -168,6 +168,7 @@ mod tests {
             ip: None,
             collector: "",
             format: "",
+            time_source: crate::TimeSource::Unknown,
         };
         let (id, attributes) = (crate::EventId(1), crate::event::Attributes::default());
         Event { id, timestamp_ns: 0, tags, raw, attributes }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use super::syslog::Header;
 use super::text::{address, fitting};
-use super::{Format, Reject, severity, time};
+use super::time::{self, When};
+use super::{Format, Reject, severity};
 use crate::event::Draft;
 
 /// Parts of the header before the extension.
@@ -27,9 +28,13 @@ pub(super) fn parse<'a>(
         let [first, second] = texts.map(fitting);
         if first.is_empty() { second } else { first }
     };
-    let host = first([fields.device_host, fields.source_host]);
+    let hosts = fields.hosts.map(fitting);
+    let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
+    let own = fields.times.into_iter().flatten().next();
+    let when = own.map(|when| when.aligned(syslog.when)).or(syslog.when);
     Ok(Draft {
-        timestamp_ns: fields.times.into_iter().flatten().next().or(syslog.timestamp_ns),
+        timestamp_ns: when.map(|when| when.ns),
+        time_source: when.map(When::source).unwrap_or_default(),
         kind: first([class, name]),
         host: if host.is_empty() { Cow::Borrowed(syslog.host) } else { host },
         ip: fields.addresses.into_iter().flatten().next(),
@@ -56,7 +61,9 @@ fn header(body: &[u8]) -> Result<([&[u8]; HEADER_PARTS], &[u8]), Reject> {
         *part = value;
         rest = after.get(1..).unwrap_or_default();
     }
-    if parts[0].is_empty() || !parts[0].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
+    // Check Point writes a space before the version.
+    let version = parts[0].trim_ascii();
+    if version.is_empty() || !version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
         return Err(Reject::new("CEF: must be followed by a version number"));
     }
     Ok((parts, rest))
@@ -97,10 +104,9 @@ fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
 #[derive(Default)]
 struct Fields<'a> {
     now_ms: i64,
-    times: [Option<i64>; 3],
+    times: [Option<When>; 4],
     addresses: [Option<IpAddr>; 5],
-    device_host: Cow<'a, str>,
-    source_host: Cow<'a, str>,
+    hosts: [Cow<'a, str>; 4],
 }
 
 impl<'a> Fields<'a> {
@@ -142,14 +148,17 @@ impl<'a> Fields<'a> {
             b"rt" => self.times[0] = when(),
             b"end" => self.times[1] = when(),
             b"start" => self.times[2] = when(),
+            b"FTNTFGTeventtime" => self.times[3] = when(),
             b"src" => self.addresses[0] = address(&value()),
             // Custom address 2 is the IPv6 address of the source.
             b"c6a2" => self.addresses[1] = address(&value()),
             b"dvc" => self.addresses[2] = address(&value()),
             b"dst" => self.addresses[3] = address(&value()),
             b"c6a3" => self.addresses[4] = address(&value()),
-            b"dvchost" => self.device_host = value(),
-            b"shost" => self.source_host = value(),
+            b"dvchost" => self.hosts[0] = value(),
+            b"shost" => self.hosts[1] = value(),
+            b"dhost" => self.hosts[2] = value(),
+            b"deviceExternalId" => self.hosts[3] = value(),
             _ => {}
         }
     }

@@ -52,7 +52,12 @@ formats! {
     Suricata = "suricata", "Suricata's EVE log", true;
     Cef = "cef", "ArcSight's Common Event Format, alone or after a syslog header", false;
     Leef = "leef", "QRadar's Log Event Extended Format, alone or after a syslog header", false;
-    Syslog = "syslog", "Syslog, RFC 5424 or RFC 3164", false;
+    Syslog = "syslog", "Syslog: RFC 5424, RFC 3164, and files of syslog daemons", false;
+    Clf = "clf", "Access logs of web servers: Common Log Format or combined", false;
+    Kv = "kv", "Lines of key=value pairs, alone or after a syslog header", false;
+    W3c = "w3c", "W3C extended logs (IIS, CloudFront), whose `#Fields:` line names the columns", false;
+    Windows = "windows", "Windows events as XML, one per line", false;
+    Text = "text", "Lines that have a time, such as error logs of web servers", false;
     Raw = "raw", "Any line; no fields are extracted", false;
 }
 

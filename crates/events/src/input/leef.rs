@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use super::syslog::Header;
 use super::text::{address, fitting_bytes};
-use super::{Format, Reject, severity, time};
+use super::time::{self, When};
+use super::{Format, Reject, severity};
 use crate::event::{Draft, Severity};
 
 /// Parts of the header before the attributes, without the delimiter.
@@ -47,8 +48,11 @@ pub(super) fn parse<'a>(
     }
     let collector = if product.is_empty() { vendor } else { product };
     let host = fields.hosts.into_iter().find(|host| !host.is_empty()).unwrap_or(syslog.host);
+    let own = fields.time(now_ms).map(|when| when.aligned(syslog.when));
+    let when = own.or(syslog.when);
     Ok(Draft {
-        timestamp_ns: fields.time(now_ms).or(syslog.timestamp_ns),
+        timestamp_ns: when.map(|when| when.ns),
+        time_source: when.map(When::source).unwrap_or_default(),
         kind: Cow::Borrowed(fitting_bytes(event)),
         host: Cow::Borrowed(host),
         ip: fields.addresses.into_iter().flatten().next(),
@@ -109,7 +113,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn time(&self, now_ms: i64) -> Option<i64> {
+    fn time(&self, now_ms: i64) -> Option<When> {
         if self.time.is_empty() {
             return None;
         }

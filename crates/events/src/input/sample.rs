@@ -63,6 +63,8 @@ impl Samples {
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> Format {
         let format = match self.format {
             Format::Auto => self.pick(&Format::ALL[1..]),
+            // Rows need a header: an endless sequence of lines has none.
+            Format::W3c => Format::Text,
             format => format,
         };
         let scene = self.scene();
@@ -74,6 +76,10 @@ impl Samples {
             Format::Leef => self.leef(&scene),
             Format::Syslog => self.syslog(&scene),
             Format::Auto | Format::Ndjson => self.ndjson(&scene),
+            Format::Clf => self.clf(&scene),
+            Format::Kv => self.kv(&scene),
+            Format::W3c | Format::Text => self.text(&scene),
+            Format::Windows => self.windows(&scene),
             Format::Raw => self.raw(&scene),
         };
         out.extend_from_slice(text.as_bytes());
@@ -276,10 +282,63 @@ impl Samples {
         )
     }
 
+    fn clf(&mut self, scene: &Scene) -> String {
+        format!(
+            "{} - {} [{}] \"GET /orders/{} HTTP/1.1\" {} {}",
+            ip(scene.client),
+            scene.user,
+            formatted(scene.seconds, "%d/%b/%Y:%H:%M:%S +0000"),
+            scene.size,
+            self.pick(&[200, 200, 200, 304, 404]),
+            self.skewed(90_000),
+        )
+    }
+
+    fn kv(&mut self, scene: &Scene) -> String {
+        format!(
+            "date={} time={} devname=\"fw-{}\" eventtime={}{:06}000 tz=\"+0000\" type=\"traffic\" level=\"{}\" srcip={} srcport={} dstip={} dstport={} action=\"{}\" sentbyte={}",
+            formatted(scene.seconds, "%Y-%m-%d"),
+            formatted(scene.seconds, "%H:%M:%S"),
+            scene.machine % 4,
+            scene.seconds,
+            scene.micros,
+            self.pick(&["notice", "notice", "warning"]),
+            ip(scene.client),
+            scene.client_port,
+            ip(scene.server),
+            scene.service.1,
+            self.pick(&["accept", "accept", "deny"]),
+            scene.size,
+        )
+    }
+
+    fn windows(&mut self, scene: &Scene) -> String {
+        format!(
+            "<Event xmlns=\"http://schemas.microsoft.com/win/2004/08/events/event\"><System><Provider Name=\"Example-Auditing\"/><EventID>{}</EventID><Level>0</Level><TimeCreated SystemTime=\"{}.{:06}0Z\"/><Channel>Security</Channel><Computer>{}</Computer></System><EventData><Data Name=\"TargetUserName\">{}</Data><Data Name=\"IpAddress\">{}</Data></EventData></Event>",
+            self.pick(&[4624, 4624, 4634, 4625]),
+            civil(scene.seconds),
+            scene.micros,
+            host(scene.machine),
+            scene.user,
+            ip(scene.client),
+        )
+    }
+
+    fn text(&mut self, scene: &Scene) -> String {
+        format!(
+            "{} [{}] {}#0: job {} of {}, client: {}",
+            formatted(scene.seconds, "%Y/%m/%d %H:%M:%S"),
+            self.pick(&["error", "warn", "notice"]),
+            800 + self.below(30_000),
+            self.random() >> 40,
+            scene.user,
+            ip(scene.client),
+        )
+    }
+
     fn raw(&mut self, scene: &Scene) -> String {
         format!(
-            "{} worker-{} job {} done in {} ms, {} bytes",
-            civil(scene.seconds),
+            "worker-{} job {} done in {} ms, {} bytes",
             scene.machine % 16,
             self.random() >> 40,
             self.skewed(2_000),
@@ -304,6 +363,10 @@ fn uuid_like(high: u64, low: u64) -> String {
 
 /// `2017-07-14T15:00:00`.
 fn civil(seconds: u64) -> String {
+    formatted(seconds, "%Y-%m-%dT%H:%M:%S")
+}
+
+fn formatted(seconds: u64, format: &str) -> String {
     let time = jiff::Timestamp::from_second(seconds.cast_signed()).unwrap_or_default();
-    jiff::tz::Offset::UTC.to_datetime(time).strftime("%Y-%m-%dT%H:%M:%S").to_string()
+    jiff::tz::Offset::UTC.to_datetime(time).strftime(format).to_string()
 }

@@ -75,6 +75,28 @@ pub(super) fn suricata(code: &str) -> Severity {
     }
 }
 
+/// The levels of Windows events, 1 (critical) to 5 (verbose); 0 is what the provider always logs.
+pub(super) fn windows(level: &str) -> Option<Severity> {
+    Some(match level {
+        "1" => Severity::Critical,
+        "2" => Severity::High,
+        "3" => Severity::Medium,
+        "0" | "4" | "5" => Severity::Informational,
+        _ => return None,
+    })
+}
+
+/// OpenTelemetry's numbers, 1 (trace) to 24 (fatal).
+pub(super) fn telemetry(code: u8) -> Severity {
+    match code {
+        1..=12 => Severity::Informational,
+        13..=16 => Severity::Medium,
+        17..=20 => Severity::High,
+        21..=24 => Severity::Fatal,
+        _ => Severity::Unknown,
+    }
+}
+
 /// OCSF's own numbers.
 pub(super) fn ocsf(code: &str) -> Option<Severity> {
     code.parse().ok().and_then(Severity::from_code)

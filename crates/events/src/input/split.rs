@@ -11,6 +11,9 @@ use super::Reject;
 
 /// The usual limit of a record's size for [`Splitter::new`], in bytes.
 pub const RECORD_SIZE_MAX: usize = 1024 * 1024;
+/// The usual limit of a record of JSON, which may be an envelope of several events, in bytes. Each
+/// of its events has the limit of a record.
+pub const ENVELOPE_SIZE_MAX: usize = 16 * 1024 * 1024;
 /// Maximum number of bytes returned of a faulty record.
 const FAULTY_SIZE_MAX: usize = 1024;
 /// Maximum number of digits of a length.

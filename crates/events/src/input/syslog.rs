@@ -7,41 +7,79 @@
 use std::borrow::Cow;
 
 use super::text::{address, fitting_bytes};
-use super::time::{self, Cursor};
-use super::{Format, Reject, severity};
+use super::time::{self, Cursor, When};
+use super::{Reject, severity};
 use crate::event::{Draft, Severity};
 
 /// The header of a message, and what follows it.
 #[derive(Debug, Default)]
 pub(super) struct Header<'a> {
     pub(super) severity: Severity,
-    pub(super) timestamp_ns: Option<i64>,
+    pub(super) when: Option<When>,
     pub(super) host: &'a str,
-    app: &'a str,
+    pub(super) app: &'a str,
     message_id: &'a str,
     /// What follows the host (RFC 3164) or the structured data.
     pub(super) content: &'a [u8],
 }
 
-pub(super) fn parse(line: &[u8], now_ms: i64) -> Result<Draft<'_>, Reject> {
-    let header = header(line, now_ms)?;
-    let kind = if header.app.is_empty() { header.message_id } else { header.app };
-    Ok(Draft {
-        timestamp_ns: header.timestamp_ns,
-        kind: Cow::Borrowed(kind),
-        host: Cow::Borrowed(header.host),
-        ip: address(header.host),
-        severity: header.severity,
-        format: Cow::Borrowed(Format::Syslog.name()),
-        raw: Cow::Borrowed(line),
-        ..Draft::default()
-    })
+impl<'a> Header<'a> {
+    /// The draft of a message of which no more is known.
+    pub(super) fn draft(&self) -> Draft<'a> {
+        let kind = if self.app.is_empty() { self.message_id } else { self.app };
+        Draft {
+            timestamp_ns: self.when.map(|when| when.ns),
+            time_source: self.when.map(When::source).unwrap_or_default(),
+            kind: Cow::Borrowed(kind),
+            host: Cow::Borrowed(self.host),
+            ip: address(self.host),
+            severity: self.severity,
+            ..Draft::default()
+        }
+    }
+
+    /// The message without the program before it.
+    pub(super) fn message(&self) -> &'a [u8] {
+        let content = self.content.strip_prefix(b":").unwrap_or(self.content).trim_ascii_start();
+        let named = !self.app.is_empty() && content.starts_with(self.app.as_bytes());
+        let Some(rest) = content.get(self.app.len()..).filter(|_| named) else { return content };
+        let rest = match rest.strip_prefix(b"[") {
+            Some(process) => {
+                let end = process.iter().take(64).position(|byte| *byte == b']');
+                end.and_then(|end| process.get(end + 1..)).unwrap_or(rest)
+            }
+            None => rest,
+        };
+        rest.strip_prefix(b":").unwrap_or(rest).trim_ascii_start()
+    }
 }
 
-/// Whether a line without a priority begins as the files of a syslog daemon do: `Jul 14 15:00:00 `.
+/// Whether a line without a priority begins as the files of a syslog daemon do: `Jul 14 15:00:00 `,
+/// or `2017-07-14T15:00:00.123456+02:00 host program[1]: `.
 pub(super) fn begins_with_time(line: &[u8]) -> bool {
     let mut cursor = Cursor { rest: line };
-    time::bsd(&mut cursor).is_some() && cursor.rest.first() == Some(&b' ')
+    match line.first() {
+        Some(byte) if byte.is_ascii_alphabetic() => {
+            time::bsd(&mut cursor).is_some() && cursor.rest.first() == Some(&b' ')
+        }
+        Some(byte) if byte.is_ascii_digit() && line.get(10) == Some(&b'T') => {
+            let zoned = time::read(&mut cursor, None).is_some_and(|when| when.zoned);
+            zoned && cursor.rest.strip_prefix(b" ").is_some_and(has_host_and_program)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a host and a program follow: `web-1 sshd[123]: ` or `web-1 kernel: `.
+fn has_host_and_program(rest: &[u8]) -> bool {
+    let end = memchr::memchr(b' ', rest.get(..256).unwrap_or(rest));
+    let Some((host, rest)) = end.and_then(|end| rest.split_at_checked(end)) else { return false };
+    let named = host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(byte));
+    let host = fitting_bytes(host);
+    named
+        && !host.ends_with(':')
+        && severity::word(host).is_none()
+        && !tag(rest.strip_prefix(b" ").unwrap_or(rest)).is_empty()
 }
 
 /// Parses the priority, 0 to 191, at the start of a line; returns it and the remainder.
@@ -62,7 +100,7 @@ pub(super) fn header(line: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
         None => (Severity::Unknown, line),
     };
     let header = match version(rest).filter(|_| rest.len() < line.len()) {
-        Some(fields) => rfc5424(fields)?,
+        Some(fields) => rfc5424(fields, now_ms)?,
         None => rfc3164(rest, now_ms),
     };
     Ok(Header { severity, ..header })
@@ -75,7 +113,7 @@ fn version(rest: &[u8]) -> Option<&[u8]> {
     (version > 0 && cursor.eat(b' ')).then_some(cursor.rest)
 }
 
-fn rfc5424(fields: &[u8]) -> Result<Header<'_>, Reject> {
+fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     let mut rest = fields;
     let mut field = |name: &str| {
         let end = memchr::memchr(b' ', rest)
@@ -85,14 +123,20 @@ fn rfc5424(fields: &[u8]) -> Result<Header<'_>, Reject> {
         Ok(if value == b"-" { b"" } else { value })
     };
     let timestamp = field("TIMESTAMP")?;
+    let when = time::text(fitting_bytes(timestamp), Some(now_ms));
     let host = field("HOSTNAME")?;
     let app = field("APP-NAME")?;
+    if timestamp.first().is_some_and(u8::is_ascii_digit) && !timestamp.contains(&b'-') {
+        // Meraki: a number of seconds, the device and a type, and then the message.
+        let (host, app) = (fitting_bytes(host), fitting_bytes(app));
+        return Ok(Header { when, host, app, content: rest, ..Header::default() });
+    }
     field("PROCID")?;
     let message_id = field("MSGID")?;
     let content = after_structured_data(rest)
         .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor complete elements in []"))?;
     Ok(Header {
-        timestamp_ns: time::rfc3339(timestamp),
+        when,
         host: fitting_bytes(host),
         app: fitting_bytes(app),
         message_id: fitting_bytes(message_id),
@@ -125,29 +169,51 @@ fn after_structured_data(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// Maximum number of words before the time: Cisco's sequence number and the device's name.
+const WORDS_MAX: usize = 3;
+
 fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
     let mut header = Header { content: rest, ..Header::default() };
     let mut cursor = Cursor { rest };
-    // Cisco marks an unsynchronised clock with one of these.
-    if let [b'*' | b'.', unmarked @ ..] = rest {
-        cursor.rest = unmarked;
-    }
-    let time = match time::bsd(&mut cursor) {
-        Some(parts) => parts.time(0, Some(now_ms)),
-        None => {
-            cursor = Cursor { rest };
-            let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
-            let time = rest.get(..end).and_then(time::rfc3339);
-            cursor.rest = rest.get(end..).filter(|_| time.is_some()).unwrap_or_default();
-            time
+    let mut device = "";
+    let mut when = None;
+    for _ in 0..=WORDS_MAX {
+        // Cisco marks an unsynchronised clock with one of these.
+        if let [b'*' | b'.', unmarked @ ..] = cursor.rest {
+            cursor.rest = unmarked;
         }
-    };
-    if time.is_some() && cursor.eat(b':') {
+        let number = cursor.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        when = match number {
+            0..10 => time::read(&mut cursor, Some(now_ms)),
+            _ => time::leading(cursor.rest, Some(now_ms)).map(|(when, rest)| {
+                cursor.rest = rest;
+                when
+            }),
+        };
+        if when.is_some() {
+            break;
+        }
+        // `29: `, `: ` or `device: ` may precede the time.
+        let start = cursor.rest.get(..80).unwrap_or(cursor.rest);
+        let Some(end) = memchr::memchr(b' ', start) else { break };
+        let (word, after) = cursor.rest.split_at(end);
+        let Some(word) = word.strip_suffix(b":") else { break };
+        if !word.is_empty() && !word.iter().all(u8::is_ascii_digit) {
+            device = fitting_bytes(word);
+        }
+        cursor.rest = after.trim_ascii_start();
+    }
+    if when.is_none() {
+        cursor.rest = &[];
+    } else {
+        header.host = device;
+    }
+    if when.is_some() && cursor.eat(b':') {
         // Cisco: the message follows immediately.
-        header.timestamp_ns = time;
+        header.when = when;
         header.content = cursor.rest;
-    } else if let (Some(_), Some(mut after)) = (time, cursor.rest.strip_prefix(b" ")) {
-        header.timestamp_ns = time;
+    } else if let (Some(_), Some(mut after)) = (when, cursor.rest.strip_prefix(b" ")) {
+        header.when = when;
         while let Some(less) = after.strip_prefix(b" ") {
             after = less;
         }

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 
 use super::text::{address, fitting, fitting_bytes};
-use super::time::{self, Unit};
+use super::time::{self, Unit, When};
 use super::{Format, Reject};
-use crate::event::Draft;
+use crate::event::{Draft, Value};
+
+/// The attribute of a row that names its columns.
+pub(super) const FIELDS: &str = "fields";
 
 /// The contents of the `#` lines so far.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ struct Header {
     separator: u8,
     unset: Vec<u8>,
     path: String,
+    /// The names of the columns, separated by spaces.
+    names: String,
     columns: Option<Columns>,
 }
 
@@ -33,7 +38,7 @@ struct Columns {
 
 impl Default for Header {
     fn default() -> Self {
-        Self { separator: b'\t', unset: b"-".to_vec(), path: String::new(), columns: None }
+        Self { separator: b'\t', unset: b"-".to_vec(), path: String::new(), names: String::new(), columns: None }
     }
 }
 
@@ -97,6 +102,7 @@ impl Tsv {
             (Some(b"fields"), Some(first)) => {
                 let names: Vec<&[u8]> = std::iter::once(first).chain(parts).collect();
                 header.columns = Some(Columns::new(&names));
+                header.names = String::from_utf8_lossy(&names.join(&b' ')).into_owned();
             }
             _ => {}
         }
@@ -117,6 +123,8 @@ impl Header {
             kind: Cow::Owned(self.path.clone()),
             format: Cow::Borrowed(Format::Zeek.name()),
             raw: Cow::Borrowed(line),
+            // Without the names of its columns, a row can not be read.
+            attributes: vec![(FIELDS.into(), Value::Text(self.names.clone().into()))],
             ..Draft::default()
         };
         // The rank in its list of a value that is already in the draft.
@@ -129,8 +137,10 @@ impl Header {
             let rank = |list: &[usize]| list.iter().position(|known| *known == place);
             if columns.time == Some(place) {
                 let text = fitting_bytes(value);
-                draft.timestamp_ns =
-                    time::epoch(text, Unit::Guess).or_else(|| time::text(text, None));
+                let when = time::text(text, None);
+                let when = when.or_else(|| time::epoch(text, Unit::Seconds).map(When::exact));
+                draft.timestamp_ns = when.map(|when| when.ns);
+                draft.time_source = when.map(When::source).unwrap_or_default();
             }
             if let Some(rank) = rank(&columns.addresses).filter(|rank| *rank < ip)
                 && let Some(found) = address(fitting_bytes(value))

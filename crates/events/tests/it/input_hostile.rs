@@ -82,6 +82,11 @@ fn no_record_costs_more_than_its_length() {
         "<13>1 - h a - - [a ",
         "<13>",
         "#fields\t",
+        "#Fields: ",
+        "<Event><System>",
+        "{\"Records\":[",
+        "1,2024/03/01 12:00:00,",
+        "a=b ",
     ];
     let parts = [
         "=",
@@ -148,6 +153,24 @@ fn times_and_numbers_out_of_range_are_left_out() {
         "\"\"",
         "\"-\"",
         "\"1.2.3\"",
+        // No log has these: the source knows no time.
+        "0",
+        "-0.5",
+        "1.5",
+        "-1500044400",
+        "4102444800",
+        "\"1970-01-01T00:00:00Z\"",
+        "\"0001-01-01T00:00:00Z\"",
+        "\"1601-01-01T00:00:00Z\"",
+        "\"2100-01-01T00:00:00Z\"",
+        // A day is not a time, and a date may be read in two ways.
+        "\"2017-07-14\"",
+        "\"10/11/2023 14:32:52\"",
+        "\"10/11/2023 02:32:52 PM\"",
+        "\"10/11/23 14:32:52\"",
+        "\"14:32:52\"",
+        // Zones of more than one meaning.
+        "\"2023-10-11 14:32:52 IST\"",
         "\"0x10\"",
         "true",
         "[1]",
@@ -175,18 +198,17 @@ fn times_are_exact_to_the_nanosecond() {
         ("1500044400.1234567899999", 1_500_044_400_123_456_789),
         ("1.5000444001e9", 1_500_044_400_100_000_000),
         ("15000444001E-1", 1_500_044_400_100_000_000),
-        ("-0.5", -500_000_000),
-        ("-1500044400.000000001", -1_500_044_400_000_000_001),
         ("1500044400123", 1_500_044_400_123_000_000),
         ("1500044400123.4567", 1_500_044_400_123_456_700),
         ("1500044400123456", 1_500_044_400_123_456_000),
         ("1500044400123456789", 1_500_044_400_123_456_789),
-        ("0", 0),
-        ("\"2262-04-11T23:47:16.854775807Z\"", i64::MAX),
-        ("\"1677-09-21T00:12:43.145224192Z\"", i64::MIN),
+        ("\"2099-12-31T23:59:59.999999999Z\"", 4_102_444_799_999_999_999),
+        ("\"1980-01-01T00:00:00Z\"", 315_532_800_000_000_000),
+        // Windows and .NET.
+        ("131445180001234567", 1_500_044_400_123_456_700),
+        ("636356412001234567", 1_500_044_400_123_456_700),
         ("\"2016-12-31T23:59:60Z\"", 1_483_228_800_000_000_000),
         ("\"2017-07-14 17:00:00,5 +02\"", 1_500_044_400_500_000_000),
-        ("\"2017-07-14\"", 1_499_990_400_000_000_000),
         ("\"Jul 14 2017 15:00:00.25 GMT\"", 1_500_044_400_250_000_000),
     ];
     for (time, expected) in times {
@@ -210,8 +232,9 @@ fn samples_are_what_they_say_and_the_same_for_a_seed() {
             assert_eq!(line, again.next_line());
             let draft = parser.parse(&line).unwrap().unwrap();
             assert_eq!(draft.format, format.name(), "{}", String::from_utf8_lossy(&line));
-            let known = format == Format::Raw || draft.timestamp_ns.is_some();
-            assert!(known && draft.kind.is_empty() == (format == Format::Raw));
+            let plain = matches!(format, Format::Raw | Format::Text);
+            assert!((format == Format::Raw) == draft.timestamp_ns.is_none());
+            assert_eq!(draft.kind.is_empty(), plain, "{}", String::from_utf8_lossy(&line));
             let time = draft.timestamp_ns.unwrap_or(last);
             assert!(time > last - 10_000_000, "times go up, about");
             last = time;
@@ -266,8 +289,8 @@ proptest! {
     }
 
     #[test]
-    fn times_agree_with_another_reader(seconds in -9_223_372_036i64..9_223_372_036, nanos in 0..1_000_000_000i32) {
-        let time = jiff::Timestamp::new(seconds, if seconds < 0 { -nanos } else { nanos }).unwrap();
+    fn times_agree_with_another_reader(seconds in 315_532_800i64..4_102_444_800, nanos in 0..1_000_000_000i32) {
+        let time = jiff::Timestamp::new(seconds, nanos).unwrap();
         let line = format!(r#"{{"timestamp":"{time}"}}"#);
         let draft = parse(Format::Ndjson, line.as_bytes()).unwrap().unwrap();
         prop_assert_eq!(draft.timestamp_ns.map(i128::from), Some(time.as_nanosecond()));

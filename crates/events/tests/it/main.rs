@@ -3,7 +3,9 @@
 
 mod crash;
 mod input;
+mod input_envelopes;
 mod input_hostile;
+mod input_products;
 mod input_split;
 mod merkle;
 mod merkle_vectors;

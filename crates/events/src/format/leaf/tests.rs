@@ -20,14 +20,15 @@ fn draft() -> impl Strategy<Value = Draft<'static>> {
     (
         ("[a-z]{1,12}".prop_map(Cow::<'static, str>::Owned), text(), text(), text(), text()),
         proptest::option::of(any::<u128>().prop_map(|bits| IpAddr::V6(bits.into()))),
-        0u8..=6,
+        (0u8..=6, 0u8..=3),
         proptest::collection::vec(any::<u8>(), 0..300),
         attributes,
     )
         .prop_map(
-            |((stream, kind, host, collector, format), ip, severity, raw, attributes)| Draft {
+            |((stream, kind, host, collector, format), ip, (severity, source), raw, attributes)| Draft {
                 id: None,
                 timestamp_ns: None,
+                time_source: TimeSource::from_code(source).unwrap_or_default(),
                 stream,
                 kind,
                 host,
@@ -57,6 +58,7 @@ proptest! {
         prop_assert_eq!(event.tags.stream, draft.stream.as_ref());
         prop_assert_eq!(event.tags.host, draft.host.as_ref());
         prop_assert_eq!(event.tags.ip, draft.ip);
+        prop_assert_eq!(event.tags.time_source, draft.time_source);
         prop_assert_eq!(event.raw, draft.raw.as_ref());
         let attributes: Vec<_> =
             event.attributes.iter().map(|(key, value)| (Cow::Borrowed(key), value)).collect();
@@ -82,6 +84,7 @@ proptest! {
                 collector: event.tags.collector.into(),
                 format: event.tags.format.into(),
                 severity: event.tags.severity,
+                time_source: event.tags.time_source,
                 raw: event.raw.into(),
                 attributes: event.attributes.iter().map(|(k, v)| (k.into(), v)).collect(),
                 ..Draft::default()
@@ -115,4 +118,21 @@ fn drafts_that_do_not_fit_are_refused_and_leave_nothing_behind() {
     let large = Draft { raw: vec![0; LEAF_SIZE_MAX].into(), ..Draft::default() };
     assert!(matches!(encode(&large, id, 0, "s", &mut out), Err(LeafError::TooLarge { .. })));
     assert_eq!(out, [9]);
+}
+
+#[test]
+fn a_leaf_of_earlier_versions_has_no_source_and_an_undefined_one_is_refused() {
+    let draft = Draft { stream: "s".into(), raw: b"raw"[..].into(), ..Draft::default() };
+    let old = bytes_of(&draft);
+    // The layout that 0.1.0 first wrote: severity, and six texts.
+    assert_eq!(&old[FIXED_SIZE..], b"\x08\x00\x01s\x00\x00\x00\x00\x00\x03raw");
+    assert_eq!(decode(&old).unwrap().tags.time_source, TimeSource::Unknown);
+    let new = bytes_of(&Draft { time_source: TimeSource::Received, ..draft });
+    assert_eq!(&new[FIXED_SIZE..], b"\x09\x00\x01s\x00\x00\x00\x00\x00\x03\x03raw");
+    assert_eq!(decode(&new).unwrap().tags.time_source, TimeSource::Received);
+    for code in [0, 4, 255] {
+        let mut bad = new.clone();
+        bad[FIXED_SIZE + 9] = code;
+        assert!(decode(&bad).is_err(), "{code}");
+    }
 }

@@ -1,303 +1,384 @@
 //! The keys of JSON records that are used, in any format.
 //!
-//! A key is recognised nested (`{"event":{"kind":..}}`) and dotted (`{"event.kind":..}`).
+//! A key is recognised nested (`{"event":{"kind":..}}`) and dotted (`{"event.kind":..}`), in any
+//! case, and with or without `_`, `-` and spaces: `EventTime`, `eventTime` and `event_time` are one
+//! key. The table of names is turned into a hash table at first use; a key costs one pass over its
+//! bytes and, unless it is known, rarely a comparison.
 
-/// A value that is kept while a record is read, by its meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Slot {
-    Agent,
-    AlertSeverity,
-    At,
-    AtTimestamp,
-    AtType,
-    ClassName,
-    ClassUid,
-    Client,
-    ClientIp,
-    Computer,
-    Date,
-    Datetime,
-    DestinationIp,
-    DeviceHost,
-    DeviceIp,
-    DeviceName,
-    DstEndpointIp,
-    DstIp,
-    EventCreated,
-    EventId,
-    EventKind,
-    EventType,
-    FlowId,
-    Host,
-    HostIp,
-    HostName,
-    Hostname,
-    Id,
-    IdOrigHost,
-    IdRespHost,
-    IdUnderscore,
-    Ip,
-    Kind,
-    Level,
-    LogLevel,
-    LogLogger,
-    Logger,
-    MetadataUid,
-    MetadataVersion,
-    NodeName,
-    ObserverName,
-    ObserverProduct,
-    ObserverVendor,
-    Path,
-    Proc,
-    Product,
-    ProductName,
-    ProductVendor,
-    Program,
-    RemoteAddress,
-    RemoteIp,
-    Sensor,
-    SensorName,
-    Severity,
-    SeverityId,
-    Source,
-    SourceIp,
-    SourceIpAddress,
-    Src,
-    SrcEndpointIp,
-    SrcHost,
-    SrcIp,
-    Stats,
-    SystemName,
-    Time,
-    Timestamp,
-    Ts,
-    Type,
-    TypeName,
-    TypeUid,
-    Uid,
-    Vendor,
+use std::sync::LazyLock;
+
+/// Maximum size of a known key without the characters that do not count, in bytes.
+const KEY_SIZE_MAX: usize = 48;
+/// Places of the hash table: a power of two, and several times the number of keys.
+const PLACES: usize = 4096;
+
+/// Declares the slots with the paths of their keys, in lower case and without `_`, `-` and spaces.
+macro_rules! slots {
+    ($($slot:ident = $($path:literal)+;)+) => {
+        /// A value that is kept while a record is read, by its meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(super) enum Slot {
+            $($slot,)+
+        }
+
+        const PATHS: &[(&str, Slot)] = &[$($(($path, Slot::$slot),)+)+];
+
+        /// Number of slots.
+        pub(super) const SLOTS: usize = [$(Slot::$slot),+].len();
+    };
 }
 
-/// Number of slots.
-pub(super) const SLOTS: usize = Slot::Vendor as usize + 1;
+slots! {
+    // Times, by how they are ranked in `map`.
+    Timestamp = "timestamp" "timestamp.$date" "timestamp.seconds" "timestamp.value";
+    AtTimestamp = "@timestamp";
+    Time = "time" "time.$date" "time.seconds";
+    SplunkTime = "result.time";
+    Ts = "ts" "ts.$date";
+    T = "t.$date" "@t";
+    Datetime = "datetime" "date.time" "date/time" "logdatetime" "timedate";
+    Date = "date" "logdate" "eventdate" "date.$date" "datestamp";
+    When = "when" "whenoccurred" "whencreated" "at";
+    Epoch = "epoch" "epochtime" "epochtimestamp" "epochms" "epochmillis" "unixtimestamp" "unixtimestampms"
+        "timestampms" "timestampmillis" "timestampus" "timestampns" "timestampunix" "timems" "timens" "tsms"
+        "tsns" "timemillis" "timenanos" "timeunix" "timeunixnano" "timestampnanos" "timestampmicros" "timestampnumber" "epochseconds" "epochsecond";
+    UtcTimestamp = "utctimestamp" "timestamputc" "timeutc" "dateutc" "datetimeutc" "utcdatetime" "eventtimeutc"
+        "utceventtime" "eventutctime" "gmttime" "utc";
+    InstantSeconds = "instant.epochsecond";
+    InstantNanos = "instant.nanoofsecond" "timestamp.nanos";
+    TimeLocal = "timelocal" "timeiso8601" "localtime" "msec" "requesttimestamp" "requestedat" "timestr" "timestampstr"
+        "timestring" "datestr" "datetimestr" "eventtimestr" "timetext" "timeformatted" "timestampiso" "timestampiso8601" "isotime" "iso8601" "timestamplocal" "tstamp" "tsiso";
+    IsoTimestamp = "isotimestamp" "isodatetime" "isodate";
+    EventTime = "eventtime" "event.time" "event.eventtime" "eventtimestamp" "event.timestamp" "eventdatetime" "event.datetime"
+        "deviceeventtime" "eventoccurredat" "eventoccurredtime" "eventhappenedat" "eventts" "evttime" "eventtimelocal" "eventtimems" "eventtimestampms"
+        "eventunixtime" "eventepoch" "data.eventtime" "detail.eventtime" "event.eventtimestamp" "event.ts" "event.event_time";
+    TimeCreated = "timecreated" "timecreated.systemtime" "timecreated.@systemtime" "timecreated.#attributes.systemtime"
+        "timecreated.attributes.systemtime" "system.timecreated" "system.timecreated.systemtime" "system.timecreated.@systemtime"
+        "system.timecreated.#attributes.systemtime" "event.system.timecreated.systemtime"
+        "event.system.timecreated.@systemtime" "event.system.timecreated.#attributes.systemtime" "event.system.timecreated"
+        "winlog.timecreated" "winlog.systemtime" "@systemtime" "systemtime" "eventrecord.timecreated";
+    UtcTime = "utctime" "eventdata.utctime" "winlog.eventdata.utctime" "event.eventdata.utctime";
+    RequestReceived = "requestreceivedtimestamp";
+    StageTimestamp = "stagetimestamp";
+    SourceRealtime = "sourcerealtimetimestamp";
+    Realtime = "realtimetimestamp";
+    CreationTime = "creationtime" "creationtimeutc";
+    Published = "published" "publishedat" "publishtime" "publishedtime";
+    CreatedDateTime = "createddatetime" "properties.createddatetime" "eventdatetime.createddatetime";
+    ActivityDateTime = "activitydatetime" "properties.activitydatetime" "activitytime" "activitydate" "activitytimestamp" "activityat" "activitydateutc";
+    TimeGenerated = "timegenerated" "generatedtime" "timegeneratedutc" "generatedat" "generationtime" "generateddatetime"
+        "generatedtimestamp" "gentime" "generationtimestamp" "dategenerated" "generateddate" "properties.timegenerated" "properties.timestamp" "properties.eventtimestamp" "highresolutiontimestamp" "highrestimestamp" "timegenhires";
+    EdgeStart = "edgestarttimestamp" "edgestarttime";
+    LogTimestamp = "logtimestamp" "logtime" "log.timestamp" "log.time" "loggedat" "loggedtime" "loggeddate" "loggedon" "logts" "logdatetimeutc" "logcreated" "logtimeutc";
+    UnixTime = "unixtime" "unixtimems" "unixtimeutc";
+    CalendarTime = "calendartime";
+    DevTime = "devtime" "devicetime" "devicetimestamp" "devicereceipttime" "rt" "devicedate" "devicelocaltime";
+    Occurred = "occurred" "occured" "occurredat" "occuredat" "occurredon" "occurredtime" "occurrencetime" "occurrencedate" "occurredtimestamp" "occurreddatetime" "occurreddate"
+        "occurtime" "happenedat" "happenedon" "dateoccurred" "timeoccurred" "timeofoccurrence";
+    EventCreationTime = "metadata.eventcreationtime" "eventcreationtime" "event.eventcreationtime" "event.eventcreationtimestamp"
+        "eventcreatedat" "eventcreatedtime" "eventcreateddate" "eventcreationdate" "@eventcreatedate" "eventcreatedate" "eventcreated";
+    ContextTimestamp = "contexttimestamp";
+    MessageTime = "messagetime" "msgtime" "messagetimestamp" "messagedate" "mailtime" "emailtime" "emailtimestamp" "clicktime";
+    ThreatTime = "threattime" "threatinfo.identifiedat" "threatinfo.createdat" "alertinfo.createdat" "alertinfo.reportedat";
+    QueryTime = "querytimestamp" "querydatetime";
+    DetectionTime = "detectiontime" "detecttime" "detectedat" "detectedtime" "detecttimeutc" "detectionutc" "detectiondate" "detectiontimestamp" "detecteddatetime" "detectedon"
+        "alerttime" "alertedat" "alertdate" "alerttimestamp" "alertcreatedat" "alertcreatedtime" "alert.createdat" "alert.timestamp" "alert.createdtime" "alertdatetime" "incidenttime" "incidentdate" "attacktime" "attackdate" "attacktimestamp" "violationtime" "violationdate" "scantime" "scandate"
+        "triggeredat" "triggertime" "triggeredtime" "triggeredon" "raisedtime" "raisedat" "raisedon" "issuedat" "issuetime" "findingtime" "threatdetectedat" "observedat" "observedtime" "blocktime" "quarantinetime";
+    AccessTime = "accesstime" "accessedat" "actiontime" "actiontimestamp" "actiondate" "actiondatetime" "audittime" "auditdate" "audittimestamp" "auditedat" "auditdatetime" "transactiontime" "transactiondate" "transactiontimestamp" "logintime" "logindate" "logintimestamp" "loginat" "logontime" "authtime" "authtimestamp" "signintime" "signindatetime"
+        "reporttime" "reportedat" "reportedtime" "reporteddate" "reporttimestamp" "recordedat" "recordtime" "recorddate" "recordtimestamp" "recordcreationtime" "timestamprecorded" "sentat" "senttime" "sentdate" "sentdatetime" "senttimestamp" "sentts" "operationtime" "operationdate" "operationtimestamp" "changetime" "changedat" "changedate" "requestdate" "requestdatetime" "requesttimeepoch" "executiontime" "executedat"
+        "executiondate" "performedat" "performedon" "timestampderived" "servertime" "servertimestamp" "systemtimestamp" "systime" "sessiontime" "eventlogtime" "notificationtime" "notificationdate" "commandtime" "connectiontime" "conntime" "querydate" "visittime" "hittime";
+    IdTime = "id.time";
+    Created = "created" "createdat" "createtime" "createdtime" "createddate" "createdate" "creationdate" "createdon" "createdtimestamp" "createdts" "creationtimestamp" "createts" "createdms" "datecreated" "datecreate" "createtimestamp" "creationdatetime" "creationtimestampms" "createdutc" "createddatetimeutc" "inserttimestamp" "dateadded";
+    EventCreated = "event.created" "event.createdat" "event.creationtime";
+    Attributes = "attributes.createdat" "attributes.timestamp" "attributes.time" "attributes.eventtime" "attributes.created" "attributes.createtime"
+        "data.createdat" "data.timestamp" "data.time" "data.created" "data.eventtimestamp" "data.date" "data.datetime" "data.ts" "payload.timestamp" "payload.time" "payload.createdat" "payload.eventtime" "payload.ts"
+        "body.timestamp" "body.time" "record.timestamp" "record.time" "header.timestamp" "header.time" "properties.time" "properties.createdat" "properties.created" "properties.eventtime" "properties.date" "properties.datetime"
+        "details.timestamp" "details.time" "detail.timestamp" "meta.timestamp" "meta.time" "metadata.timestamp" "metadata.time" "context.timestamp" "alert.time" "alert.date" "message.timestamp" "message.time" "audit.timestamp" "audit.time" "audit.datetime" "fields.timestamp" "fields.time" "info.timestamp" "info.time" "params.time" "request.time" "entry.timestamp" "entry.time" "source.time" "source.timestamp";
+    EventStart = "event.start" "eventstart";
+    Start = "start" "starttime" "starttimestamp" "startdate" "startedat" "startdatetime" "startedtime" "startedon" "startts" "startutc" "starttimeutc" "starttimems" "flowstart" "flowstarttime" "sessionstart" "sessionstarttime" "begintime" "begintimestamp" "begin" "startime" "startimestamp" "firstseen" "firsttime" "firstseenat" "firstoccurrence" "firstdetected" "firstactivity" "firsttimestamp" "firstseentime" "firstseentimestamp" "eventfirstseen" "eventstarttime" "eventstartdate" "eventstarttimestamp" "connectionstarttime" "datetimestart";
+    TimeOfDay = "timeofday" "clock" "hour" "timepart" "eventtimeofday";
+    Zone = "timezone" "tz" "zone" "utcoffset" "timezoneoffset" "devicetimezone" "gmtoffset" "offset" "tzoffset" "deviceoffset" "timestampoffset";
+    // Machines.
+    Computer = "computer" "computername" "scomputername" "winlog.computername" "system.computer" "event.system.computer" "machinename" "eventcomputer";
+    Host = "host";
+    HostName = "host.name" "host.hostname" "host.fqdn" "host.displayname";
+    Hostname = "hostname" "hostfqdn" "fqdn" "dnshostname" "fullhostname" "computerdnsname";
+    DevName = "devname" "devicename" "devicehostname" "dvchost" "dvchostname" "devicehost" "devicednsname" "devicefqdn" "devicedisplayname" "devicehostfqdn";
+    DeviceHost = "device.hostname" "dvc.hostname" "devicedetail.displayname" "device.displayname" "device.devicename" "device.fqdn" "properties.devicename" "properties.devicedetail.displayname";
+    DeviceName = "device.name" "dvc.name";
+    AgentHost = "agentrealtimeinfo.agentcomputername" "agentcomputername" "agentdetectioninfo.agentcomputername" "agentinfo.hostname" "endpoint.hostname" "endpoint.name" "endpointname" "endpointhostname" "machine" "machine.name" "machine.hostname" "workstation" "workstationname" "clientname" "clienthostname" "client.hostname" "sourcehostname" "sourcehost" "srchost" "srchostname" "shost" "srcname" "source.hostname" "source.host" "event.computername" "data.computername" "data.computername" "data.devicename" "data.hostname" "data.host" "targethost" "affectedhost" "agenthostname" "hostinfo.hostname" "hostinfo.name" "asset.name" "asset.hostname" "assetname" "assethostname" "system.hostname" "systemhostname" "event.hostname" "event.host" "event.devicename";
+    HostIdentifier = "hostidentifier" "hostid" "decorations.hostname";
+    Logsource = "logsource" "reporter" "sysloghost" "sysloghostname" "source_host" "relay" "server" "servername" "server.name" "instance" "nodename" "node" "node.name" "appliance" "appliancename" "gateway" "firewallname" "firewall" "fw" "sensorhost" "resourcename" "vmname" "vhost";
+    LabelHost = "resource.labels.instancename" "resource.labels.instanceid" "resource.labels.nodename" "resource.labels.clustername" "kubernetes.host" "kubernetes.nodename" "agent.hostname" "beat.hostname" "beat.name" "agent.name" "observer.hostname" "tags.host" "labels.host" "labels.hostname" "instanceid";
+    NodeName = "@nodename";
+    SystemName = "@systemname";
+    // Types.
+    Type = "type";
+    Kind = "kind";
+    EventKind = "event.kind";
+    EventType = "eventtype" "event.type" "event.eventtype" "event.simplename" "eventsimplename" "event.eventsimplename" "metadata.eventtype";
+    EventName = "eventname" "event.name" "detail.eventname";
+    EventAction = "event.action" "eventaction";
+    AtType = "@type";
+    Operation = "operation" "operationname" "operationname.value" "properties.operationname" "protopayload.methodname" "activitydisplayname" "properties.activitydisplayname";
+    Verb = "verb";
+    Action = "action" "activity" "activityname" "activitytype";
+    Category = "category" "logtype" "log.type" "eventcategory" "subtype" "recordtype" "messagetype" "alerttype" "threattype" "classification" "sourcetype" "event.category" "event.dataset" "eventclass" "dataset";
+    Name = "name" "title" "rulename" "alertname" "signature" "threatname" "policyname";
+    SyslogIdentifier = "syslogidentifier";
+    EventCode = "eventcode" "event.code" "winlog.eventid" "system.eventid" "system.eventid.#text" "system.eventid.value" "event.system.eventid" "event.system.eventid.#text" "event.system.eventid.@text" "eventid.value" "eventid.#text" "eventid.id";
+    Channel = "channel" "winlog.channel" "system.channel" "event.system.channel" "logchannel";
+    ClassName = "classname";
+    ClassUid = "classuid";
+    TypeName = "typename";
+    TypeUid = "typeuid";
+    Path = "@path";
+    // Addresses.
+    Client = "client.ip" "client.ipaddress" "client.address";
+    ClientIp = "clientip" "clientipaddress" "clientaddress" "clientaddr" "cip" "client" "actoripaddress" "actorip" "actor.ip" "userip" "useripaddress" "remoteuserip";
+    CallerIp = "callerip" "calleripaddress" "protopayload.requestmetadata.callerip" "properties.ipaddress" "httprequest.remoteip" "accessdevice.ip" "access.device.ip";
+    DestinationIp = "destination.ip" "destinationip" "destinationaddress" "destinationipaddress" "destination.address" "dstaddr" "dstipaddr" "destip_address" "serverip" "serveripaddress" "server.ip";
+    DeviceIp = "device.ip" "dvc.ip" "deviceip" "deviceaddress" "dvc" "deviceipaddress";
+    DstEndpointIp = "dstendpoint.ip";
+    DstIp = "dstip" "destip" "dst" "dip" "destaddr" "destipaddress" "dstipaddress";
+    HostIp = "host.ip" "hostip" "hostipaddress" "localip" "localipaddress" "localaddress" "endpointip" "endpoint.ip" "agentip" "agent.ip" "computerip" "machineip" "internalip" "privateip";
+    IdOrigHost = "id.origh";
+    IdRespHost = "id.resph";
+    Ip = "ip" "ipaddress" "ipaddr" "ipv4" "address" "winlog.eventdata.ipaddress" "eventdata.ipaddress" "event.eventdata.ipaddress" "addr";
+    RemoteAddress = "remoteaddr" "remoteaddress" "remotehost";
+    RemoteIp = "remoteip" "remoteipaddress" "externalip" "publicip" "sourceipexternal";
+    Source = "source.ip" "source.address" "source";
+    SourceIp = "sourceip" "sourceipv4" "sourceaddress" "sourceaddr" "srcipaddr" "srcaddr" "srcaddress" "srcipaddress" "sip" "srcipv4";
+    SourceIpAddress = "sourceipaddress" "sourceips";
+    Src = "src";
+    SrcEndpointIp = "srcendpoint.ip";
+    SrcHost = "srcendpoint.hostname";
+    SrcIp = "srcip";
+    // Severities.
+    AlertSeverity = "alert.severity";
+    Level = "level" "winlog.level" "loglevel" "levelname" "severitylevel" "system.level" "event.system.level";
+    LogLevel = "log.level";
+    Priority = "priority";
+    Severity = "severity" "severitytext" "alertseverity" "threatseverity" "severityname" "risklevel" "event.severity";
+    SeverityId = "severityid";
+    // What collected it.
+    Agent = "agent" "agent.type" "beat";
+    EventSource = "eventsource" "detail.eventsource" "sourcename" "providername" "provider" "winlog.providername" "system.provider.name" "system.provider.@name" "system.provider.#attributes.name" "event.system.provider.name" "event.system.provider.@name" "event.system.provider.#attributes.name" "workload" "protopayload.servicename" "eventprovider";
+    Logger = "logger" "loggername" "logname";
+    LogLogger = "log.logger";
+    ObserverName = "observer.name";
+    ObserverProduct = "observer.product";
+    ObserverVendor = "observer.vendor";
+    Proc = "proc";
+    Product = "product" "productname" "deviceproduct";
+    ProductName = "metadata.product.name";
+    ProductVendor = "metadata.product.vendorname";
+    Program = "program" "appname" "application" "service";
+    Sensor = "sensor" "sensorid";
+    SensorName = "sensorname";
+    Vendor = "vendor" "vendorname" "devicevendor";
+    // Ids, what a record holds, and what shows its format.
+    EventId = "eventid" "event.id";
+    FlowId = "flowid";
+    Id = "id";
+    IdUnderscore = "@id";
+    MetadataUid = "metadata.uid";
+    MetadataVersion = "metadata.version";
+    Stats = "stats";
+    Uid = "uid";
+    Version = "version";
+    ShortMessage = "shortmessage";
+    Message = "message" "msg" "log" "raw" "event.original" "textpayload" "@message" "rawmessage" "rawlog" "rawevent" "originalmessage" "logmessage" "event.message" "rawdata" "original" "eventoriginal" "line" "event" "data" "body";
+    Records = "records";
+    Items = "items";
+    Value = "value";
+    LogEvents = "logevents";
+    ResourceLogs = "resourcelogs";
+    ResourceSpans = "resourcespans" "resourcemetrics";
+    Streams = "streams";
+}
 
-/// An object whose keys are used.
+/// An object whose keys are used: its number in the table. The record itself is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
-    Record,
-    Agent,
-    Alert,
-    Client,
-    Device,
-    DstEndpoint,
-    Event,
-    Host,
-    Id,
-    Log,
-    Metadata,
-    Observer,
-    Product,
-    Source,
-    SrcEndpoint,
+pub(super) struct Group(u8);
+
+impl Group {
+    pub(super) const RECORD: Self = Self(0);
 }
 
 /// What is done with a key's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
-    /// It is ignored.
-    Skip,
-    /// A text or a number is kept.
-    Keep(Slot),
-    /// The keys of the object are used.
-    Enter(Group),
-    /// The keys of an object are used; a text or a number is kept.
-    Either(Slot, Group),
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Want {
+    /// A value that is not an object of a used group is kept.
+    pub(super) slot: Option<Slot>,
+    /// The keys of an object are used.
+    pub(super) group: Option<Group>,
 }
 
 /// Returns what is done with the value of `key` in an object of `group`.
 pub(super) fn want(group: Group, key: &str) -> Want {
-    use Slot as S;
-    let slot = match group {
-        Group::Record => return of_record(key),
-        Group::Metadata => match key {
-            "product" => return Want::Enter(Group::Product),
-            "uid" => S::MetadataUid,
-            "version" => S::MetadataVersion,
-            _ => return Want::Skip,
-        },
-        Group::Event => match key {
-            "id" => S::EventId,
-            "kind" => S::EventKind,
-            "created" => S::EventCreated,
-            _ => return Want::Skip,
-        },
-        Group::Device => match key {
-            "hostname" => S::DeviceHost,
-            "ip" => S::DeviceIp,
-            "name" => S::DeviceName,
-            _ => return Want::Skip,
-        },
-        Group::Host => match key {
-            "name" | "hostname" => S::HostName,
-            "ip" => S::HostIp,
-            _ => return Want::Skip,
-        },
-        Group::Observer => match key {
-            "name" => S::ObserverName,
-            "product" => S::ObserverProduct,
-            "vendor" => S::ObserverVendor,
-            _ => return Want::Skip,
-        },
-        Group::SrcEndpoint => match key {
-            "ip" => S::SrcEndpointIp,
-            "hostname" => S::SrcHost,
-            _ => return Want::Skip,
-        },
-        Group::Id => match key {
-            "orig_h" => S::IdOrigHost,
-            "resp_h" => S::IdRespHost,
-            _ => return Want::Skip,
-        },
-        Group::Log => match key {
-            "level" => S::LogLevel,
-            "logger" => S::LogLogger,
-            _ => return Want::Skip,
-        },
-        Group::Product => match key {
-            "name" => S::ProductName,
-            "vendor_name" => S::ProductVendor,
-            _ => return Want::Skip,
-        },
-        Group::Agent => match key {
-            "type" | "name" => S::Agent,
-            _ => return Want::Skip,
-        },
-        Group::Alert if key == "severity" => S::AlertSeverity,
-        Group::Client if key == "ip" => S::Client,
-        Group::DstEndpoint if key == "ip" => S::DstEndpointIp,
-        Group::Source if key == "ip" => S::Source,
-        Group::Alert | Group::Client | Group::DstEndpoint | Group::Source => return Want::Skip,
-    };
-    Want::Keep(slot)
+    let Some(key) = Folded::new(group, key.as_bytes()) else { return Want::default() };
+    TABLE.find(&key)
 }
 
-/// By length first: most keys of a record are none of these, and are rejected immediately.
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn of_record(key: &str) -> Want {
-    use Slot as S;
-    let slot = match key.len() {
-        2 => match key {
-            "ts" => S::Ts,
-            "id" => return Want::Either(S::Id, Group::Id),
-            "ip" => S::Ip,
-            "@t" => S::At,
-            _ => return Want::Skip,
-        },
-        3 => match key {
-            "_id" => S::IdUnderscore,
-            "log" => return Want::Enter(Group::Log),
-            "src" => S::Src,
-            "uid" => S::Uid,
-            _ => return Want::Skip,
-        },
-        4 => match key {
-            "date" => S::Date,
-            "host" => return Want::Either(S::Host, Group::Host),
-            "kind" => S::Kind,
-            "proc" => S::Proc,
-            "time" => S::Time,
-            "type" => S::Type,
-            _ => return Want::Skip,
-        },
-        5 => match key {
-            "@type" => S::AtType,
-            "_path" => S::Path,
-            "_time" => S::Time,
-            "agent" => return Want::Either(S::Agent, Group::Agent),
-            "alert" => return Want::Enter(Group::Alert),
-            "event" => return Want::Enter(Group::Event),
-            "level" => S::Level,
-            "stats" => S::Stats,
-            _ => return Want::Skip,
-        },
-        6 => match key {
-            "client" => return Want::Enter(Group::Client),
-            "device" => return Want::Enter(Group::Device),
-            "dst_ip" => S::DstIp,
-            "logger" => S::Logger,
-            "sensor" => S::Sensor,
-            "source" => return Want::Enter(Group::Source),
-            "src_ip" => S::SrcIp,
-            "vendor" => S::Vendor,
-            _ => return Want::Skip,
-        },
-        7 => match key {
-            "dest_ip" => S::DstIp,
-            "flow_id" => S::FlowId,
-            "host.ip" => S::HostIp,
-            "product" => S::Product,
-            "program" => S::Program,
-            _ => return Want::Skip,
-        },
-        8 => match key {
-            "Computer" | "computer" => S::Computer,
-            "clientip" => S::ClientIp,
-            "datetime" => S::Datetime,
-            "event.id" | "event_id" => S::EventId,
-            "hostname" => S::Hostname,
-            "metadata" => return Want::Enter(Group::Metadata),
-            "observer" => return Want::Enter(Group::Observer),
-            "severity" => S::Severity,
-            "type_uid" => S::TypeUid,
-            _ => return Want::Skip,
-        },
-        9 => match key {
-            "class_uid" => S::ClassUid,
-            "client.ip" => S::Client,
-            "client_ip" => S::ClientIp,
-            "host.name" => S::HostName,
-            "id.orig_h" => S::IdOrigHost,
-            "id.resp_h" => S::IdRespHost,
-            "log.level" => S::LogLevel,
-            "remote_ip" => S::RemoteIp,
-            "source.ip" => S::Source,
-            "source_ip" => S::SourceIp,
-            "timestamp" => S::Timestamp,
-            "type_name" => S::TypeName,
-            _ => return Want::Skip,
-        },
-        10 => match key {
-            "@timestamp" => S::AtTimestamp,
-            "agent.type" | "agent.name" => S::Agent,
-            "class_name" => S::ClassName,
-            "event.kind" => S::EventKind,
-            "event_type" => S::EventType,
-            "log.logger" => S::LogLogger,
-            "_node_name" => S::NodeName,
-            _ => return Want::Skip,
-        },
-        11 => match key {
-            "remote_addr" => S::RemoteAddress,
-            "sensor_name" => S::SensorName,
-            "severity_id" => S::SeverityId,
-            _ => return Want::Skip,
-        },
-        _ => match key {
-            "_system_name" => S::SystemName,
-            "destination.ip" => S::DestinationIp,
-            "dst_endpoint" => return Want::Enter(Group::DstEndpoint),
-            "event.created" => S::EventCreated,
-            "host.hostname" => S::HostName,
-            "metadata.uid" => S::MetadataUid,
-            "observer.name" => S::ObserverName,
-            "observer.product" => S::ObserverProduct,
-            "observer.vendor" => S::ObserverVendor,
-            "sourceIPAddress" => S::SourceIpAddress,
-            "src_endpoint" => return Want::Enter(Group::SrcEndpoint),
-            _ => return Want::Skip,
-        },
-    };
-    Want::Keep(slot)
+/// A key without the characters that do not count, in lower case, and its hash.
+struct Folded {
+    group: Group,
+    hash: usize,
+    size: usize,
+    bytes: [u8; KEY_SIZE_MAX],
+}
+
+impl Folded {
+    fn new(group: Group, key: &[u8]) -> Option<Self> {
+        let mut bytes = [0; KEY_SIZE_MAX];
+        let mut size = 0;
+        // FNV-1a.
+        let mut hash = 0xcbf2_9ce4_8422_2325 ^ u64::from(group.0);
+        let (first, rest) = match key {
+            // Zeek and Elastic distinguish `_path` and `_id` from names without the underscore.
+            [b'_', b'p' | b'i' | b's' | b'n', ..] if matches!(key, b"_path" | b"_id" | b"_system_name" | b"_node_name") => {
+                (Some(b'@'), key.get(1..).unwrap_or_default())
+            }
+            _ => (None, key),
+        };
+        for byte in first.into_iter().chain(rest.iter().copied()) {
+            if matches!(byte, b'_' | b'-' | b' ') {
+                continue;
+            }
+            let byte = byte.to_ascii_lowercase();
+            *bytes.get_mut(size)? = byte;
+            size += 1;
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        let hash = usize::try_from(hash >> 40).unwrap_or_default() ^ size;
+        Some(Self { group, hash, size, bytes })
+    }
+
+    fn text(&self) -> &[u8] {
+        self.bytes.get(..self.size).unwrap_or_default()
+    }
+}
+
+struct Entry {
+    group: Group,
+    key: Box<[u8]>,
+    want: Want,
+}
+
+/// Keys by hash, with open addressing.
+struct Table {
+    /// Indexes of entries plus 1; 0 is a free place.
+    places: Box<[u16; PLACES]>,
+    entries: Vec<Entry>,
+    /// The path of each group.
+    groups: Vec<String>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+
+impl Table {
+    fn new() -> Self {
+        let mut table =
+            Self { places: Box::new([0; PLACES]), entries: Vec::new(), groups: vec![String::new()] };
+        for (path, slot) in PATHS {
+            let parts: Vec<&str> = path.split('.').collect();
+            for from in 0..parts.len() {
+                let group = table.group(&parts[..from].join("."));
+                for to in from + 1..=parts.len() {
+                    let want = if to == parts.len() {
+                        Want { slot: Some(*slot), group: None }
+                    } else {
+                        Want { slot: None, group: Some(table.group(&parts[..to].join("."))) }
+                    };
+                    table.insert(group, &parts[from..to].join("."), want);
+                }
+            }
+        }
+        table
+    }
+
+    fn group(&mut self, path: &str) -> Group {
+        let known = self.groups.iter().position(|known| known == path);
+        let index = known.unwrap_or_else(|| {
+            self.groups.push(path.to_owned());
+            self.groups.len() - 1
+        });
+        debug_assert!(index < 256, "a group is one byte");
+        Group(u8::try_from(index).unwrap_or_default())
+    }
+
+    fn insert(&mut self, group: Group, key: &str, want: Want) {
+        let Some(folded) = Folded::new(group, key.as_bytes()) else { return };
+        let mut place = folded.hash % PLACES;
+        while let Some(entry) = self.entry_mut(place) {
+            if entry.group == group && *entry.key == *folded.text() {
+                entry.want.slot = entry.want.slot.or(want.slot);
+                entry.want.group = entry.want.group.or(want.group);
+                return;
+            }
+            place = (place + 1) % PLACES;
+        }
+        self.entries.push(Entry { group, key: folded.text().into(), want });
+        if let Some(free) = self.places.get_mut(place) {
+            *free = u16::try_from(self.entries.len()).unwrap_or_default();
+        }
+    }
+
+    fn entry_mut(&mut self, place: usize) -> Option<&mut Entry> {
+        let index = self.places.get(place).copied().filter(|index| *index > 0)?;
+        self.entries.get_mut(usize::from(index) - 1)
+    }
+
+    fn find(&self, key: &Folded) -> Want {
+        let mut place = key.hash % PLACES;
+        loop {
+            let index = self.places.get(place).copied().unwrap_or_default();
+            let Some(entry) = usize::from(index).checked_sub(1).and_then(|at| self.entries.get(at))
+            else {
+                return Want::default();
+            };
+            if entry.group == key.group && *entry.key == *key.text() {
+                return entry.want;
+            }
+            place = (place + 1) % PLACES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_is_found_nested_dotted_and_in_any_case() {
+        for (path, _) in PATHS {
+            let parts: Vec<&str> = path.split('.').collect();
+            let dotted = want(Group::RECORD, &path.to_uppercase());
+            assert!(dotted.slot.is_some(), "{path}");
+            let mut group = Group::RECORD;
+            for (index, part) in parts.iter().enumerate() {
+                let found = want(group, part);
+                if index + 1 == parts.len() {
+                    assert_eq!(found.slot, dotted.slot, "{path}");
+                } else {
+                    group = found.group.unwrap_or_else(|| panic!("{path} at {part}"));
+                }
+            }
+        }
+        assert!(SLOTS < 255 && TABLE.groups.len() < 255 && TABLE.entries.len() < PLACES / 2);
+    }
+
+    #[test]
+    fn names_are_one_key_in_all_customary_spellings() {
+        for key in ["EventTime", "eventTime", "event_time", "EVENT_TIME", "event-time", "Event Time"] {
+            assert_eq!(want(Group::RECORD, key).slot, Some(Slot::EventTime), "{key}");
+        }
+        assert_eq!(want(Group::RECORD, "__REALTIME_TIMESTAMP").slot, Some(Slot::Realtime));
+        assert_eq!(want(Group::RECORD, "_path").slot, Some(Slot::Path));
+        for key in ["", "_", "path", "duration", &"k".repeat(1_000_000)] {
+            assert_eq!(want(Group::RECORD, key), Want::default(), "{key:.20}");
+        }
+    }
 }

@@ -3,10 +3,12 @@
 //! A record is read once, and all of it is checked, but only the values of [`keys`] are kept, as
 //! the text in the record. Invariants: of a repeated key the first value counts; the nesting depth
 //! of an ignored value makes no difference, because it is not read by recursion; numbers are kept
-//! as their digits.
+//! as their digits. Only a record without a known time is read a second time, by [`guess`].
 
+mod guess;
 mod keys;
 mod map;
+mod wrapped;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,14 +17,38 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 use self::keys::{Group, SLOTS, Slot, Want, want};
+pub(super) use self::wrapped::{Element, Wrapped};
 use super::{Format, Reject};
 use crate::event::Draft;
 
-/// Returns the draft of a record of a JSON format; for [`Format::Auto`] the format is detected.
-pub(super) fn parse(line: &[u8], format: Format) -> Result<Draft<'_>, Reject> {
+/// Maximum number of values that are kept of a record.
+const KEPT_MAX: usize = 64;
+
+/// What a JSON record is.
+#[expect(clippy::large_enum_variant, reason = "it is matched at once and never stored")]
+pub(super) enum Read<'a> {
+    /// One event.
+    One(Draft<'a>),
+    /// Several: a list in an envelope, such as CloudTrail's `Records`.
+    Several(Wrapped<'a>),
+}
+
+/// Reads a record of a JSON format; for [`Format::Auto`] the format is detected.
+///
+/// * `embedded`: reads the line in a record's message.
+pub(super) fn parse<'a>(
+    line: &'a [u8],
+    format: Format,
+    now_ms: i64,
+    embedded: &mut dyn FnMut(&str) -> Option<Draft<'static>>,
+) -> Result<Read<'a>, Reject> {
     // Built in place: it is large, and otherwise each record would move it.
-    let mut fields = Fields { values: [None; SLOTS] };
-    fields.read(line)?;
+    let mut fields = Fields::new(now_ms, false);
+    let text = fields.read(line)?;
+    let general = matches!(format, Format::Auto | Format::Ndjson);
+    if general && let Some(wrapped) = fields.wrapped()? {
+        return Ok(Read::Several(wrapped));
+    }
     let format = match format {
         Format::Auto => fields.looks_like(),
         format => format,
@@ -33,30 +59,101 @@ pub(super) fn parse(line: &[u8], format: Format) -> Result<Draft<'_>, Reject> {
         Format::Suricata => map::suricata(&fields),
         _ => map::ndjson(&fields),
     };
+    if draft.timestamp_ns.is_none() && general {
+        if let Some(inner) = fields.text(Slot::Message).and_then(|text| embedded(&text)) {
+            map::merge(&mut draft, inner);
+        }
+        if draft.timestamp_ns.is_none() {
+            map::stamp(&mut draft, guess::time(text, now_ms));
+        }
+    }
     draft.format = Cow::Borrowed(format.name());
     draft.raw = Cow::Borrowed(line);
-    Ok(draft)
+    Ok(Read::One(draft))
+}
+
+/// Returns the value at a path of keys, `a.b.c` nested or dotted, as the text in the record.
+pub(super) fn value_at<'a>(line: &'a [u8], path: &str) -> Option<&'a str> {
+    let text = std::str::from_utf8(line).ok()?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let mut found = None;
+    At { path, found: &mut found }.deserialize(&mut json).ok()?;
+    found
+}
+
+/// Decodes the text of a JSON string; a number is its digits.
+pub(super) fn plain(value: &str) -> Option<Cow<'_, str>> {
+    match value.as_bytes() {
+        [b'"', ..] => {
+            let bare = value.strip_prefix('"')?.strip_suffix('"')?;
+            if memchr::memchr(b'\\', bare.as_bytes()).is_none() {
+                return Some(Cow::Borrowed(bare));
+            }
+            serde_json::from_str(value).ok().map(Cow::Owned)
+        }
+        [b'-' | b'0'..=b'9', ..] => Some(Cow::Borrowed(value)),
+        _ => None,
+    }
 }
 
 /// The values of a record that are used, as JSON.
 struct Fields<'a> {
-    values: [Option<&'a str>; SLOTS],
+    /// For each slot the index in `kept` plus 1; 0: there is none.
+    places: [u8; SLOTS],
+    kept: [&'a str; KEPT_MAX],
+    count: usize,
+    now_ms: i64,
+    /// The values are texts, not JSON.
+    bare: bool,
+}
+
+/// Returns the draft of names and values that are not JSON, such as `src=10.0.0.1`.
+pub(super) fn from_pairs<'a>(
+    pairs: impl Iterator<Item = (&'a str, &'a str)>,
+    now_ms: i64,
+) -> Draft<'a> {
+    let mut fields = Fields::new(now_ms, true);
+    for (key, value) in pairs {
+        if let Some(slot) = want(Group::RECORD, key).slot.filter(|_| !value.is_empty()) {
+            fields.keep(slot, value);
+        }
+    }
+    map::ndjson(&fields)
 }
 
 impl<'a> Fields<'a> {
-    fn read(&mut self, line: &'a [u8]) -> Result<(), Reject> {
+    fn new(now_ms: i64, bare: bool) -> Self {
+        Self { places: [0; SLOTS], kept: [""; KEPT_MAX], count: 0, now_ms, bare }
+    }
+
+    fn read(&mut self, line: &'a [u8]) -> Result<&'a str, Reject> {
         let text = std::str::from_utf8(line).map_err(|error| {
             Reject::new(format!("invalid UTF-8 at byte {}", error.valid_up_to() + 1))
         })?;
         let mut json = serde_json::Deserializer::from_str(text);
-        Object { group: Group::Record, fields: self }
+        Object { group: Group::RECORD, fields: self }
             .deserialize(&mut json)
             .and_then(|()| json.end())
-            .map_err(|error| not_json(&error))
+            .map_err(|error| not_json(&error))?;
+        Ok(text)
+    }
+
+    fn keep(&mut self, slot: Slot, value: &'a str) {
+        let place = &mut self.places[slot as usize];
+        if let Some(free) = self.kept.get_mut(self.count).filter(|_| *place == 0) {
+            *free = value;
+            self.count += 1;
+            *place = u8::try_from(self.count).unwrap_or_default();
+        }
     }
 
     fn has(&self, slot: Slot) -> bool {
-        self.values[slot as usize].is_some()
+        self.places[slot as usize] > 0
+    }
+
+    fn json(&self, slot: Slot) -> Option<&'a str> {
+        let place = usize::from(self.places[slot as usize]).checked_sub(1)?;
+        self.kept.get(place).copied()
     }
 
     fn looks_like(&self) -> Format {
@@ -74,34 +171,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The digits of a number, or a text decoded.
-    fn value(&self, slot: Slot) -> Option<Value<'a>> {
-        let value = self.values[slot as usize]?;
-        match value.as_bytes() {
-            [b'"', ..] => {
-                let bare = value.strip_prefix('"')?.strip_suffix('"')?;
-                if memchr::memchr(b'\\', bare.as_bytes()).is_none() {
-                    return Some(Value::Text(Cow::Borrowed(bare)));
-                }
-                serde_json::from_str(value).ok().map(|text| Value::Text(Cow::Owned(text)))
-            }
-            [b'-' | b'0'..=b'9', ..] => Some(Value::Number(value)),
-            _ => None,
-        }
-    }
-
-    /// A text, or a number's digits.
+    /// A text decoded, or a number's digits.
     fn text(&self, slot: Slot) -> Option<Cow<'a, str>> {
-        self.value(slot).map(|value| match value {
-            Value::Text(text) => text,
-            Value::Number(digits) => Cow::Borrowed(digits),
-        })
+        let value = self.json(slot)?;
+        if self.bare { Some(Cow::Borrowed(value)) } else { plain(value) }
     }
-}
-
-enum Value<'a> {
-    Text(Cow<'a, str>),
-    Number(&'a str),
 }
 
 fn not_json(error: &serde_json::Error) -> Reject {
@@ -134,15 +208,11 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(want) = map.next_key_seed(Key(self.group))? {
-            let (slot, group) = match want {
-                Want::Skip => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-                Want::Keep(slot) => (Some(slot), None),
-                Want::Enter(group) => (None, Some(group)),
-                Want::Either(slot, group) => (Some(slot), Some(group)),
-            };
+            let Want { slot, group } = want;
+            if slot.is_none() && group.is_none() {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
             let value = map.next_value::<&'a RawValue>()?.get();
             match (slot, group) {
                 (_, Some(group)) if value.starts_with('{') => {
@@ -152,7 +222,7 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
                         .map_err(A::Error::custom)?;
                 }
                 (Some(slot), _) if value != "null" => {
-                    self.fields.values[slot as usize].get_or_insert(value);
+                    self.fields.keep(slot, value);
                 }
                 _ => {}
             }
@@ -181,5 +251,47 @@ impl Visitor<'_> for Key {
 
     fn visit_str<E>(self, key: &str) -> Result<Want, E> {
         Ok(want(self.0, key))
+    }
+}
+
+/// Finds the value at a path.
+struct At<'p, 'f, 'a> {
+    path: &'p str,
+    found: &'f mut Option<&'a str>,
+}
+
+impl<'a> DeserializeSeed<'a> for At<'_, '_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'a> Visitor<'a> for At<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<'a, str>>()? {
+            let value = map.next_value::<&'a RawValue>()?.get();
+            let rest = self.path.strip_prefix(&*key);
+            match rest.map(|rest| (rest, rest.strip_prefix('.'))) {
+                Some(("", _)) => {
+                    self.found.get_or_insert(value);
+                }
+                Some((_, Some(path))) if value.starts_with('{') => {
+                    let mut json = serde_json::Deserializer::from_str(value);
+                    At { path, found: &mut *self.found }
+                        .deserialize(&mut json)
+                        .map_err(A::Error::custom)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,186 @@
+//! Lines without a format that names itself: access logs, pairs, Windows events as XML, Palo Alto's
+//! values, VPC flow logs, and any line with a time near its start.
+//!
+//! The same forms are read alone, after a syslog header, and in the message of a JSON record.
+
+use std::borrow::Cow;
+
+use super::text::{address, fitting_bytes};
+use super::time::{self, When};
+use super::{Format, pairs, severity};
+use crate::event::{Draft, Severity};
+
+/// Maximum number of words, and of bytes, before a time.
+const WORDS_MAX: usize = 8;
+const LEAD_MAX: usize = 300;
+
+/// Reads a line; `None` if no form is recognised. `raw` and `format` are set by the caller.
+pub(super) fn read(line: &[u8], now_ms: i64) -> Option<(Format, Draft<'_>)> {
+    if line.starts_with(b"<Event") {
+        return windows(line).map(|draft| (Format::Windows, draft));
+    }
+    if let Some(draft) = palo_alto(line, now_ms) {
+        return Some((Format::Text, draft));
+    }
+    if let Some(draft) = access(line) {
+        return Some((Format::Clf, draft));
+    }
+    if let Some(draft) = flow(line) {
+        return Some((Format::Text, draft));
+    }
+    if (pairs::begins(line) || line.starts_with(b"[action:\"") || line.starts_with(b"[flags:\""))
+        && let Some(draft) = std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
+    {
+        return Some((Format::Kv, draft));
+    }
+    text(line, now_ms).map(|draft| (Format::Text, draft))
+}
+
+pub(super) fn stamped(when: Option<When>) -> Draft<'static> {
+    Draft {
+        timestamp_ns: when.map(|when| when.ns),
+        time_source: when.map(When::source).unwrap_or_default(),
+        ..Draft::default()
+    }
+}
+
+/// Common Log Format: a client, two names, a time in brackets and a request in quotes; the
+/// combined format adds the virtual host before it.
+pub(super) fn access(line: &[u8]) -> Option<Draft<'_>> {
+    let start = line.get(..LEAD_MAX).unwrap_or(line);
+    let open = memchr::memchr(b'[', start)?;
+    let (when, rest) = time::leading(line.get(open..)?, None)?;
+    let bracketed = line.get(line.len() - rest.len() - 1) == Some(&b']');
+    if !bracketed || !rest.starts_with(b" ") || !when.zoned {
+        return None;
+    }
+    let mut words = line.get(..open)?.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let (first, second) = (words.next()?, words.next());
+    let client = address(fitting_bytes(first));
+    let behind = second.and_then(|word| address(fitting_bytes(word)));
+    if !rest.starts_with(b" \"") && client.is_none() && behind.is_none() {
+        return None;
+    }
+    let host = if client.is_none() { fitting_bytes(first) } else { "" };
+    Some(Draft {
+        kind: Cow::Borrowed("access"),
+        host: Cow::Borrowed(host),
+        ip: client.or(behind),
+        ..stamped(Some(when))
+    })
+}
+
+/// Palo Alto's values, separated by commas: the second is the time at which the log was received,
+/// the seventh the time at which it was generated; one near the end may have an offset.
+fn palo_alto(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
+    let mut fields = line.split(|byte| *byte == b',');
+    let digits = fields.next()?;
+    if digits.is_empty() || digits.len() > 4 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let field_time = |field: &[u8]| time::text(fitting_bytes(field), Some(now_ms));
+    let received = fields.next().and_then(field_time)?;
+    let (_serial, kind, subtype) = (fields.next()?, fields.next()?, fields.next()?);
+    if !kind.iter().all(|byte| byte.is_ascii_uppercase() || b"-_".contains(byte)) {
+        return None;
+    }
+    let generated = fields.nth(1).and_then(field_time).unwrap_or(received);
+    let source = fields.next().and_then(|field| address(fitting_bytes(field)));
+    let exact = fields.filter(|field| field.len() >= 20 && field.get(10) == Some(&b'T'));
+    let exact = exact.filter_map(field_time).find(|when| when.zoned);
+    Some(Draft {
+        kind: Cow::Borrowed(fitting_bytes(if kind.is_empty() { subtype } else { kind })),
+        ip: source,
+        ..stamped(Some(generated.aligned(exact)))
+    })
+}
+
+/// A record of AWS VPC flow logs in the default form: `version account eni-.. src dst ports ...
+/// start end action status`.
+fn flow(line: &[u8]) -> Option<Draft<'_>> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let version = words.next()?;
+    let interface = words.nth(1)?;
+    if version.len() != 1 || !version.iter().all(u8::is_ascii_digit) || !interface.starts_with(b"eni-") {
+        return None;
+    }
+    let source = words.next().and_then(|word| address(fitting_bytes(word)));
+    let start = words.nth(6)?;
+    let when = time::text(fitting_bytes(start), None).filter(|_| start.len() == 10);
+    let kind = words.nth(1).map(fitting_bytes).unwrap_or_default();
+    Some(Draft { kind: Cow::Borrowed(kind), ip: source, ..stamped(when) })
+}
+
+/// A Windows event as XML. Only its `System` element is read: producers choose the rest.
+fn windows(line: &[u8]) -> Option<Draft<'_>> {
+    let text = std::str::from_utf8(line).ok()?;
+    let (_, system) = text.split_once("<System>")?;
+    let (system, _) = system.split_once("</System>")?;
+    let element = |name: &str| {
+        let (_, rest) = system.split_once(name)?;
+        let (_, rest) = rest.split_once('>')?;
+        rest.split_once('<').map(|(value, _)| value.trim_ascii())
+    };
+    let attribute = |name: &str| {
+        let (_, rest) = system.split_once(name)?;
+        let rest = rest.strip_prefix('=')?;
+        let quote = rest.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+        rest.get(1..)?.split_once(quote).map(|(value, _)| value)
+    };
+    let when = attribute("SystemTime").and_then(|value| time::text(value, None));
+    let number = element("<EventID").unwrap_or_default();
+    let kind = match element("<Channel").unwrap_or_default() {
+        "" => number.to_owned(),
+        channel => format!("{channel}/{number}"),
+    };
+    let fitting = |text: &'_ str| super::text::fitting(Cow::Owned(text.to_owned()));
+    Some(Draft {
+        kind: fitting(&kind),
+        host: fitting(element("<Computer").unwrap_or_default()),
+        collector: fitting(attribute("Provider Name").unwrap_or_default()),
+        severity: element("<Level").and_then(severity::windows).unwrap_or_default(),
+        ..stamped(when)
+    })
+}
+
+/// Any line with a time at its start, or after a few words.
+fn text(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
+    let start = line.get(..LEAD_MAX).unwrap_or(line);
+    let mut from = 0;
+    for word in 0..WORDS_MAX {
+        let here = line.get(from..)?;
+        let found = time::leading(here, Some(now_ms));
+        // A number counts only at the very start.
+        let number = here.iter().take_while(|byte| byte.is_ascii_digit()).count() > 8;
+        if let Some((when, rest)) = found.filter(|_| word == 0 || !number) {
+            return Some(after_time(when, rest));
+        }
+        let next = start.get(from..)?.iter().position(|byte| b" \t,|;".contains(byte))?;
+        from += next + 1;
+        while start.get(from).is_some_and(|byte| *byte == b' ') {
+            from += 1;
+        }
+    }
+    None
+}
+
+/// What customarily follows a time: a level, a module with its level (Apache), a client.
+fn after_time(when: When, rest: &[u8]) -> Draft<'_> {
+    let start = rest.get(..LEAD_MAX).unwrap_or(rest);
+    let (mut level, mut kind) = (Severity::Unknown, "");
+    for word in start.split(|byte| b" \t,|".contains(byte)).filter(|word| !word.is_empty()).take(4) {
+        let bare = fitting_bytes(word).trim_matches(['[', ']', ':', '(', ')', '<', '>', '"', '-']);
+        let (module, name) = bare.split_once(':').unwrap_or(("", bare));
+        if let Some(found) = severity::word(name) {
+            (level, kind) = (found, module);
+            break;
+        }
+    }
+    let client = [&b"[client "[..], b"client: "].iter().find_map(|mark| {
+        let at = memchr::memmem::find(start, mark)?;
+        let text = start.get(at + mark.len()..)?;
+        let end = text.iter().position(|byte| b"],".contains(byte)).unwrap_or(text.len());
+        address(fitting_bytes(text.get(..end)?))
+    });
+    Draft { kind: Cow::Borrowed(kind), ip: client, severity: level, ..stamped(Some(when)) }
+}

@@ -1,0 +1,159 @@
+//! Records that hold several events, and streams with lines that are none.
+
+use forebay_events::input::{Format, Parser};
+
+use super::input::{NOW_MS, describe};
+
+/// Each event of the lines: a description, its raw bytes and attributes, or `reject: reason`.
+fn events(format: Format, lines: &[&str]) -> Vec<(String, String, String)> {
+    let mut parser = Parser::at(format, NOW_MS);
+    let mut found = Vec::new();
+    for line in lines {
+        parser.parse_each(line.as_bytes(), &mut |draft| {
+            found.push(match draft {
+                Ok(draft) => {
+                    let raw = String::from_utf8(draft.raw.to_vec()).unwrap();
+                    let attributes = draft.attributes.iter().map(|(key, value)| match value {
+                        forebay_events::Value::Text(text) => format!("{key}={text}"),
+                        other => format!("{key}={other:?}"),
+                    });
+                    let attributes: Vec<String> = attributes.collect();
+                    (describe(&draft), raw, attributes.join(" "))
+                }
+                Err(reject) => (format!("reject: {reject}"), String::new(), String::new()),
+            });
+        });
+    }
+    found
+}
+
+fn descriptions(lines: &[&str]) -> Vec<String> {
+    events(Format::Auto, lines).into_iter().map(|(found, ..)| found).collect()
+}
+
+#[test]
+fn a_bulk_body_is_its_documents() {
+    let lines = [
+        r#"{"index":{"_index":"logs","_id":"0191e4a8-7c3b-7c52-9b3d-0f2a6c1d4e5f"}}"#,
+        r#"{"@timestamp":"2024-03-01T12:00:00Z","type":"a"}"#,
+        r#"{ "create" : { } }"#,
+        r#"{"index":{"_index":"a document that looks like an action"}}"#,
+        r#"{"delete":{"_index":"logs","_id":"1"}}"#,
+        r#"{"update":{"_index":"logs","_id":"1","retry_on_conflict":3}}"#,
+        r#"{"doc":{"type":"changed"}}"#,
+        r#"{"index":{"_id":7,"routing":"x","pipeline":"y"}}"#,
+        r#"{"type":"b"}"#,
+        r#"{"type":"no action precedes this"}"#,
+    ];
+    for format in [Format::Auto, Format::Ndjson] {
+        let found = events(format, &lines);
+        let texts: Vec<&str> = found.iter().map(|(text, ..)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "ndjson a|-|-|- unknown 2024-03-01T12:00:00Z",
+                "ndjson -|-|-|- unknown -",
+                "reject: events are never removed: the _bulk action delete is not supported",
+                "reject: events are never changed: the _bulk action update is not supported",
+                "ndjson b|-|-|- unknown -",
+                "reject: an action line of a _bulk body is missing here",
+            ]
+        );
+        assert_eq!(found[0].1, lines[1]);
+        assert_eq!(found[0].2, "_id=0191e4a8-7c3b-7c52-9b3d-0f2a6c1d4e5f _index=logs");
+        assert_eq!(found[4].2, "_id=7");
+    }
+    // Only a stream that begins with an action is such a body.
+    let found = descriptions(&[r#"{"type":"a"}"#, r#"{"index":{"_index":"logs"}}"#]);
+    assert_eq!(found.len(), 2);
+    assert_eq!(descriptions(&[r#"{"index":{"name":"not a member of an action"}}"#]).len(), 1);
+    assert_eq!(descriptions(&[r#"{"index":7}"#, "{}"]).len(), 2);
+}
+
+#[test]
+fn lists_in_an_envelope_are_its_elements() {
+    let cloudtrail = r#"{"Records":[{"eventTime":"2024-03-01T12:00:00Z","eventName":"A"}, {"eventTime":"2024-03-01T12:00:01Z","eventName":"B"}]}"#;
+    let found = events(Format::Auto, &[cloudtrail]);
+    assert_eq!(found[0].0, "ndjson A|-|-|- unknown 2024-03-01T12:00:00Z");
+    assert_eq!(found[1].1, r#"{"eventTime":"2024-03-01T12:00:01Z","eventName":"B"}"#);
+    let audit = r#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"verb":"get","requestReceivedTimestamp":"2024-03-01T12:00:00.5Z"},{"verb":"list","requestReceivedTimestamp":"2024-03-01T12:00:00.6Z"}]}"#;
+    assert_eq!(
+        descriptions(&[audit]),
+        ["ndjson get|-|-|- unknown 2024-03-01T12:00:00.5Z", "ndjson list|-|-|- unknown 2024-03-01T12:00:00.6Z"]
+    );
+    let azure = r#"{"records":[{"time":"2024-03-01T12:00:00Z","operationName":"x"}]}"#;
+    assert_eq!(descriptions(&[azure]), ["ndjson x|-|-|- unknown 2024-03-01T12:00:00Z"]);
+    let graph = r#"{"@odata.context":"c","value":[{"createdDateTime":"2024-03-01T12:00:00Z"},{}]}"#;
+    assert_eq!(descriptions(&[graph]).len(), 2);
+    let watch = r#"{"messageType":"DATA_MESSAGE","owner":"1","logGroup":"g","logStream":"s","logEvents":[{"id":"1","timestamp":1709294400123,"message":"a line"},{"id":"2","timestamp":1709294400124,"message":"{\"type\":\"t\"}"}]}"#;
+    let found = events(Format::Auto, &[watch]);
+    assert_eq!(found[0].0, "raw -|-|-|- unknown 2024-03-01T12:00:00.123Z");
+    assert_eq!((found[0].1.as_str(), found[0].2.as_str()), ("a line", "logGroup=g logStream=s owner=1"));
+    assert_eq!(found[1].0, "ndjson t|-|-|- unknown 2024-03-01T12:00:00.124Z");
+    // An event that has a list is an event.
+    for event in [
+        r#"{"time":"2024-03-01T12:00:00Z","Records":[{"a":1}]}"#,
+        r#"{"kind":"order","items":[{"a":1},{"a":2}]}"#,
+        r#"{"ts":"2024-03-01T12:00:00Z","value":[{"a":1}]}"#,
+        r#"{"value":[1,2]}"#,
+        r#"{"Records":7}"#,
+    ] {
+        assert_eq!(descriptions(&[event]).len(), 1, "{event}");
+    }
+    assert_eq!(descriptions(&[r#"{"Records":[]}"#]).len(), 0);
+    assert_eq!(descriptions(&[r#"{"Records":[{"a":1},7]}"#]), ["ndjson -|-|-|- unknown -", "reject: not a JSON object: invalid type: integer `7`, expected an object at byte 1"]);
+}
+
+#[test]
+fn a_loki_push_is_its_lines() {
+    let push = r#"{"streams":[{"stream":{"job":"shop","host":"web-1","level":"warn"},"values":[["1709294400123456789","level=info order=1"],["1709294400123456790","say \"hi\"",{"trace":"t1"}]]},{"stream":{},"values":[["1709294400000000000","{\"type\":\"t\",\"timestamp\":\"2020-01-01T00:00:00Z\"}"]]}]}"#;
+    let found = events(Format::Auto, &[push]);
+    assert_eq!(found[0].0, "kv shop|web-1|-|- informational 2024-03-01T12:00:00.123456789Z");
+    assert_eq!(found[1].0, "raw shop|web-1|-|- medium 2024-03-01T12:00:00.12345679Z");
+    assert_eq!(found[1].1, "say \"hi\"");
+    assert_eq!(found[1].2, "host=web-1 job=shop level=warn trace=t1");
+    assert_eq!(found[2].0, "ndjson t|-|-|- unknown 2024-03-01T12:00:00Z");
+    let bad = descriptions(&[r#"{"streams":[{"stream":{},"values":[["1709294400123456789"]]}]}"#]);
+    assert_eq!(bad, ["reject: not a valid Loki push: a value is not [time, line]"]);
+    let bad = descriptions(&[r#"{"streams":[{"stream":{}}]}"#]);
+    assert_eq!(bad, ["reject: not a valid Loki push: missing field `values`"]);
+}
+
+#[test]
+fn otlp_logs_are_their_records() {
+    let logs = r#"{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},{"key":"host.name","value":{"stringValue":"web-1"}},{"key":"pid","value":{"intValue":"42"}}]},"scopeLogs":[{"scope":{"name":"orders"},"logRecords":[{"timeUnixNano":"1709294400123456789","severityNumber":17,"eventName":"order.failed","body":{"stringValue":"no stock"},"attributes":[{"key":"client.address","value":{"stringValue":"10.0.0.9"}}]},{"timeUnixNano":"0","observedTimeUnixNano":1709294400000000000,"severityText":"WARN","body":{"stringValue":"x"}}]}]}]}"#;
+    let found = events(Format::Auto, &[logs]);
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].0, "otlp order.failed|web-1|10.0.0.9|shop high 2024-03-01T12:00:00.123456789Z");
+    assert!(found[0].1.starts_with(r#"{"timeUnixNano":"1709294400123456789""#), "{}", found[0].1);
+    assert_eq!(found[0].2, "service.name=shop host.name=web-1 pid=Integer(42) scope.name=orders");
+    assert_eq!(found[1].0, "otlp -|web-1|-|shop medium 2024-03-01T12:00:00Z");
+    let traces = descriptions(&[r#"{"resourceSpans":[{"scopeSpans":[]}]}"#]);
+    assert!(traces[0].starts_with("reject: traces and metrics"), "{traces:?}");
+    let metrics = descriptions(&[r#"{"resourceMetrics":[{"scopeMetrics":[]}]}"#]);
+    assert!(metrics[0].starts_with("reject: traces and metrics"), "{metrics:?}");
+}
+
+#[test]
+fn rows_of_tables_name_their_columns() {
+    let zeek = ["#separator \\x09", "#path\tdns", "#fields\tts\tuid\tquery", "1709294400.5\tC1\texample.test"];
+    let found = events(Format::Auto, &zeek);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].2, "fields=ts uid query");
+    // A part of a log without its header is refused where it is declared.
+    let found = events(Format::Zeek, &zeek[3..]);
+    assert_eq!(found[0].0, "reject: no #fields line precedes this row");
+    let iis = [
+        "#Software: Microsoft Internet Information Services 10.0",
+        "#Version: 1.0",
+        "#Fields: date time s-computername s-ip cs-method cs-uri-stem c-ip sc-status",
+        "2024-03-01 12:00:00 IIS-1 10.0.0.1 GET /index.html 192.0.2.4 200",
+        "2024-03-01 12:00:01 IIS-1 10.0.0.1 GET /",
+    ];
+    let found = events(Format::Auto, &iis);
+    assert_eq!(found[0].0, "w3c -|IIS-1|192.0.2.4|- unknown 2024-03-01T12:00:00Z");
+    assert_eq!(found[0].2, "fields=date time s-computername s-ip cs-method cs-uri-stem c-ip sc-status");
+    assert_eq!(found[1].0, "reject: the row has 5 columns, but #Fields: names 8");
+    let cloudfront = ["#Version: 1.0", "#Fields: date time x-edge-location sc-bytes c-ip", "2024-03-01\t12:00:00\tFRA1\t512\t192.0.2.4"];
+    assert_eq!(descriptions(&cloudfront), ["w3c -|-|192.0.2.4|- unknown 2024-03-01T12:00:00Z"]);
+}
