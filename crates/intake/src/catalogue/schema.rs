@@ -68,10 +68,11 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
 
 /// Compares the SQL of the tables and indexes with what makes them.
 pub(super) fn check(connection: &Connection) -> Result<(), CatalogueFault> {
-    let sql_of = |connection: &Connection| -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    type Made = (String, String, String, Option<String>);
+    let sql_of = |connection: &Connection| -> rusqlite::Result<Vec<Made>> {
         connection
-            .prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
             .collect()
     };
     let model = Connection::open_in_memory()?;

@@ -56,12 +56,15 @@ fn wrong(expected: &[(String, Answer)], found: &[(String, Answer)]) -> Option<St
         // An error is not an answer.
         found.1.is_ok() && expected.1 != found.1
     })?;
-    Some(format!("expected {:?}, found {:?}", differs.0, differs.1))
+    let (expected, found) = differs;
+    let text = |answer: &Answer| format!("{answer:?}").chars().take(300).collect::<String>();
+    Some(format!("{}: expected {}, found {}", expected.0, text(&expected.1), text(&found.1)))
 }
 
 fn change_every_byte(name: &str) {
     let kept = support::directory();
     support::furnish(kept.path());
+    support::settle(kept.path());
     std::fs::remove_file(kept.path().join("reserve")).unwrap();
     let place = support::directory();
     let dir = place.path();

@@ -20,6 +20,7 @@ use forebay_intake::request::Claim;
 use forebay_intake::upload::{FileBytes, Source};
 use forebay_intake::{Condition, Intake, IntakeError, IntakeOptions, NameKey, NewFile, OpenError};
 use forebay_sqlite::SqliteReader;
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
@@ -134,6 +135,14 @@ pub(crate) fn furnish(dir: &Path) {
     intake.close().unwrap();
 }
 
+/// Moves what is in the write-ahead logs of both databases into the databases.
+pub(crate) fn settle(dir: &Path) {
+    for view in [CATALOGUE, DOCUMENTS] {
+        let db = Connection::open(dir.join(view)).unwrap();
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    }
+}
+
 /// An answer in words. `Err` is an error; a name or id that does not exist is an answer.
 pub(crate) type Answer = Result<String, String>;
 
@@ -145,7 +154,8 @@ pub(crate) fn ask(intake: &Intake, dir: &Path) -> Vec<(String, Answer)> {
         .map_err(|error| error.to_string())
         .and_then(|reader| {
             let rows = reader.rows("orders", None, PageLimits::default());
-            rows.map(|page| format!("{:?} {:?}", page.schema, page.rows)).map_err(|e| e.to_string())
+            rows.map(|page| format!("{:?} {:?}", page.schema.columns(), page.rows))
+                .map_err(|e| e.to_string())
         });
     answers.push(("rows of orders".to_owned(), rows));
     answers
@@ -200,6 +210,12 @@ async fn ask_documents(intake: &Intake) -> Vec<(String, Answer)> {
     answers.push(("namespaces".to_owned(), answer(intake.namespaces().await)));
     for name in ["orders", "notes", "none"] {
         let page = intake.documents(&namespace(name), None, PageLimits::default()).await;
+        let page = page.map(|page| {
+            page.map(|page| {
+                let columns = page.schema.columns().to_vec();
+                (page.info, columns, page.documents, page.more)
+            })
+        });
         answers.push((format!("documents of {name}"), answer(page)));
         for id in 0..11 {
             let document = intake.document(&namespace(name), id).await;

@@ -79,12 +79,17 @@ fn integrity(db: &Connection) -> rusqlite::Result<Vec<String>> {
 
 /// Compares the SQL of the sink's own tables with what makes them.
 fn own_tables(db: &Connection) -> rusqlite::Result<Option<String>> {
-    let sql_of = |db: &Connection| -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    type Made = (String, String, String, Option<String>);
+    let sql_of = |db: &Connection| -> rusqlite::Result<Vec<Made>> {
         let mut statement = db.prepare(
-            "SELECT name, sql FROM sqlite_schema WHERE tbl_name LIKE '\\_forebay\\_%' ESCAPE '\\'
-             ORDER BY name",
+            "SELECT type, name, tbl_name, sql FROM sqlite_schema
+             WHERE name LIKE '\\_forebay\\_%' ESCAPE '\\'
+               OR tbl_name LIKE '\\_forebay\\_%' ESCAPE '\\' ORDER BY name",
         )?;
-        let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<Made> {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        };
+        let found = statement.query_map([], row)?;
         found.collect()
     };
     let model = Connection::open_in_memory()?;

@@ -188,8 +188,8 @@ pub(super) fn namespaces(
     state: &State,
 ) -> Checked<HashMap<String, Namespace>> {
     let mut sql = HashMap::new();
-    let mut statement =
-        connection.prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'table'")?;
+    let mut statement = connection
+        .prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND tbl_name = name")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         sql.insert(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
@@ -213,8 +213,9 @@ pub(super) fn schema(connection: &Connection, row: &NamespaceRow) -> Checked<Tab
 
 /// The SQL that made a table, with the columns added since; empty if there is no such table.
 fn table_sql(connection: &Connection, table: &str) -> rusqlite::Result<String> {
-    let mut statement = connection
-        .prepare_cached("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1 AND tbl_name = ?1",
+    )?;
     Ok(statement.query_row([table], |row| row.get(0)).optional()?.unwrap_or_default())
 }
 
