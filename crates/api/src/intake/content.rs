@@ -252,8 +252,11 @@ impl Decoder {
                     let mut to = OutBuffer::around(piece.as_mut_slice());
                     let hint = raw.run(&mut from, &mut to)?;
                     let (taken, made) = (from.pos(), to.pos());
+                    if taken == 0 && made == 0 && !encoded.is_empty() {
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, "no progress"));
+                    }
                     *within_frame = hint != 0;
-                    *full = made == PIECE_SIZE;
+                    *full = made == PIECE_SIZE && hint != 0;
                     if let Some(input) = self.input.front_mut() {
                         input.advance(taken);
                     }
