@@ -171,6 +171,7 @@ fn times_and_numbers_out_of_range_are_left_out() {
         "\"14:32:52\"",
         // Zones of more than one meaning.
         "\"2023-10-11 14:32:52 IST\"",
+        "\"Wed Oct 11 14:32:52 CST 2023\"",
         "\"0x10\"",
         "true",
         "[1]",
