@@ -1,35 +1,22 @@
 //! Any stream in any log format, and how it is cut into reads: the same records, the same drafts or
-//! rejections, and what is taken has its record's bytes as they came.
+//! rejections, also of envelopes, and what is taken is canonical.
 #![no_main]
 
 use forebay_events::Batch;
 use forebay_events::input::{Format, Parser, Record, Splitter};
 use libfuzzer_sys::fuzz_target;
 
-const FORMATS: [Format; 9] = [
-    Format::Auto,
-    Format::Ndjson,
-    Format::Ocsf,
-    Format::Zeek,
-    Format::Suricata,
-    Format::Cef,
-    Format::Leef,
-    Format::Syslog,
-    Format::Raw,
-];
-
 fn take(record: Record<'_>, parser: &mut Parser, out: &mut Vec<String>, batch: &mut Batch) {
     if let Some(fault) = record.fault {
         return out.push(format!("{} fault {fault}", record.line));
     }
-    match parser.parse(record.bytes) {
-        Ok(Some(draft)) => {
+    parser.parse_each(record.bytes, &mut |draft| match draft {
+        Ok(draft) => {
             out.push(format!("{} {draft:?}", record.line));
             batch.push(&draft, 0).ok();
         }
-        Ok(None) => out.push(format!("{} none", record.line)),
         Err(reject) => out.push(format!("{} {reject}", record.line)),
-    }
+    });
 }
 
 fn read(format: Format, limit: usize, body: &[u8], size: usize) -> Vec<String> {
@@ -52,7 +39,7 @@ fn read(format: Format, limit: usize, body: &[u8], size: usize) -> Vec<String> {
 
 fuzz_target!(|data: &[u8]| {
     let [format, limit, size, body @ ..] = data else { return };
-    let format = FORMATS[usize::from(*format) % FORMATS.len()];
+    let format = Format::ALL[usize::from(*format) % Format::ALL.len()];
     let limit = usize::from(*limit) * 16;
     let whole = read(format, limit, body, usize::MAX);
     assert_eq!(whole, read(format, limit, body, usize::from(*size)), "in pieces of {size}");

@@ -411,7 +411,7 @@ fn ltrim(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let trimmed = cx.shard(&key).edit(&key, |list: &mut List| list.trim(start, stop))?;
     if let Some(removed) = trimmed {
-        cx.shard(&key).discard(Object::List(removed));
+        cx.shard(&key).discard(Object::List(Box::new(removed)));
         cx.log(args);
     }
     cx.out.ok();

@@ -8,7 +8,6 @@
 //! is never empty; [`Shard::bytes`] counts all memory of entries, index and objects; every change
 //! of a key calls [`Shard::changed`], which notifies its watchers and waiters.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -14,26 +14,35 @@ use crate::event::{Draft, Severity};
 const WORDS_MAX: usize = 8;
 const LEAD_MAX: usize = 300;
 
+/// A line of a known form.
+pub(super) struct Found<'a> {
+    pub(super) format: Format,
+    /// Whether the time is the event's for sure, rather than one that the line mentions.
+    pub(super) certain: bool,
+    pub(super) draft: Draft<'a>,
+}
+
 /// Reads a line; `None` if no form is recognised. `raw` and `format` are set by the caller.
-pub(super) fn read(line: &[u8], now_ms: i64) -> Option<(Format, Draft<'_>)> {
+pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Found<'_>> {
+    let found = |format, draft| Some(Found { format, certain: true, draft });
     if line.starts_with(b"<Event") {
-        return windows(line).map(|draft| (Format::Windows, draft));
+        return windows(line).and_then(|draft| found(Format::Windows, draft));
     }
-    if let Some(draft) = palo_alto(line, now_ms) {
-        return Some((Format::Text, draft));
+    if let Some(draft) = palo_alto(line, now_ms).or_else(|| flow(line)) {
+        return found(Format::Text, draft);
     }
     if let Some(draft) = access(line) {
-        return Some((Format::Clf, draft));
+        return found(Format::Clf, draft);
     }
-    if let Some(draft) = flow(line) {
-        return Some((Format::Text, draft));
-    }
-    if (pairs::begins(line) || line.starts_with(b"[action:\"") || line.starts_with(b"[flags:\""))
-        && let Some(draft) = std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
+    let begins = [&b"[action:\""[..], b"[flags:\"", b"[sequencenum:\"", b"[product:\""];
+    if (pairs::begins(line) || begins.iter().any(|begin| line.starts_with(begin)))
+        && let Some(draft) =
+            std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
     {
-        return Some((Format::Kv, draft));
+        return found(Format::Kv, draft);
     }
-    text(line, now_ms).map(|draft| (Format::Text, draft))
+    let draft = text(line, now_ms)?;
+    Some(Found { format: Format::Text, certain: false, draft })
 }
 
 pub(super) fn stamped(when: Option<When>) -> Draft<'static> {

@@ -4,7 +4,7 @@
 //! Invariant: each byte of a line is read a fixed number of times, whatever it holds.
 
 use super::json;
-use super::time;
+use super::time::{self, When};
 use crate::event::Draft;
 
 /// Number of pairs that a line of pairs has at least.
@@ -22,7 +22,22 @@ pub(super) fn parse(line: &str, now_ms: i64) -> Option<Draft<'_>> {
     if lead > LEAD_MAX || pairs().take(PAIRS_MIN).count() < PAIRS_MIN {
         return None;
     }
-    Some(json::from_pairs(pairs().take(PAIRS_MAX), now_ms))
+    let mut draft = json::from_pairs(pairs().take(PAIRS_MAX), now_ms);
+    if draft.timestamp_ns.is_none()
+        && let Some(when) = audit(line)
+    {
+        draft.timestamp_ns = Some(when.ns);
+        draft.time_source = when.source();
+    }
+    Some(draft)
+}
+
+/// The time in the message id of Linux's audit daemon: `msg=audit(1697034772.123:456): `.
+fn audit(line: &str) -> Option<When> {
+    let start = line.get(..line.len().min(LEAD_MAX))?;
+    let (_, rest) = start.split_once("audit(")?;
+    let (number, _) = rest.split_once(':')?;
+    time::text(number, None)
 }
 
 /// The value of a key in a line of pairs.

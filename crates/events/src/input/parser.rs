@@ -215,7 +215,7 @@ impl Parser {
         } else if syslog::priority(text).is_some() || syslog::begins_with_time(text) {
             self.syslog(text, depth).ok()?
         } else {
-            line::read(text, self.now_ms)?.1
+            line::read(text, self.now_ms)?.draft
         };
         draft.timestamp_ns.is_some().then_some(draft)
     }
@@ -245,8 +245,8 @@ impl Parser {
                 Read::Several(_) => None,
             };
         }
-        let (format, draft) = line::read(body, self.now_ms)?;
-        Some((format != Format::Text, draft))
+        let found = line::read(body, self.now_ms)?;
+        Some((found.certain, found.draft))
     }
 
     /// Adds the draft of a body to that of its header.
@@ -295,8 +295,8 @@ impl Parser {
                 .ok()
                 .and_then(|text| pairs::parse(text, self.now_ms)),
             wanted => line::read(line, self.now_ms)
-                .filter(|(format, _)| *format == wanted || wanted == Format::Text)
-                .map(|(_, draft)| draft),
+                .filter(|found| found.format == wanted || wanted == Format::Text)
+                .map(|found| found.draft),
         };
         match found {
             Some(draft) => Ok(Draft { raw: line.into(), format: format.name().into(), ..draft }),
@@ -314,7 +314,7 @@ impl Parser {
     /// Any line that is of no other format.
     fn any_line<'a>(&self, line: &'a [u8]) -> Draft<'a> {
         match line::read(line, self.now_ms) {
-            Some((format, draft)) => {
+            Some(line::Found { format, draft, .. }) => {
                 Draft { raw: line.into(), format: format.name().into(), ..draft }
             }
             None => raw(line),
@@ -343,13 +343,13 @@ impl Parser {
 
     /// Returns the draft of an element of an envelope.
     fn element<'a>(&self, element: Element<'a>) -> Result<Draft<'a>, Reject> {
-        let Element { raw: bytes, when, known, complete } = element;
+        let Element { raw: bytes, when, known, complete, object } = element;
         let mut draft: Draft<'a> = if complete {
             known
         } else {
             let read = match &bytes {
-                Cow::Borrowed(line) => self.inner(line)?,
-                Cow::Owned(line) => owned(self.inner(line)?),
+                Cow::Borrowed(line) => self.inner(line, object)?,
+                Cow::Owned(line) => owned(self.inner(line, object)?),
             };
             let fill = |own: Cow<'a, str>, shared| if own.is_empty() { shared } else { own };
             Draft {
@@ -384,9 +384,9 @@ impl Parser {
         })
     }
 
-    /// Reads an element as a line of its own, of any format.
-    fn inner<'a>(&self, line: &'a [u8]) -> Result<Draft<'a>, Reject> {
-        if looks_like_json(line) {
+    /// Reads an element as a line of its own, of any format unless it must be an object.
+    fn inner<'a>(&self, line: &'a [u8], object: bool) -> Result<Draft<'a>, Reject> {
+        if object || looks_like_json(line) {
             return match self.json_at(line, Format::Auto, 1)? {
                 Read::One(draft) => Ok(draft),
                 Read::Several(_) => Err(Reject::new("an envelope in an envelope")),

@@ -63,10 +63,10 @@ impl Samples {
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> Format {
         let format = match self.format {
             Format::Auto => self.pick(&Format::ALL[1..]),
-            // Rows need a header: an endless sequence of lines has none.
-            Format::W3c => Format::Text,
             format => format,
         };
+        // Rows need a header: an endless sequence of lines has none.
+        let format = if format == Format::W3c { Format::Text } else { format };
         let scene = self.scene();
         let text = match format {
             Format::Zeek => self.zeek(&scene),

@@ -123,7 +123,12 @@ fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
         Ok(if value == b"-" { b"" } else { value })
     };
     let timestamp = field("TIMESTAMP")?;
-    let when = time::text(fitting_bytes(timestamp), Some(now_ms));
+    let mut when = time::text(fitting_bytes(timestamp), Some(now_ms));
+    if when.is_none() && timestamp.len() == 10 && timestamp.get(4) == Some(&b'-') {
+        // Some write a space within the time.
+        let clock = fitting_bytes(field("TIMESTAMP")?);
+        when = time::text(&format!("{} {clock}", fitting_bytes(timestamp)), None);
+    }
     let host = field("HOSTNAME")?;
     let app = field("APP-NAME")?;
     if timestamp.first().is_some_and(u8::is_ascii_digit) && !timestamp.contains(&b'-') {
@@ -135,6 +140,8 @@ fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     let message_id = field("MSGID")?;
     let content = after_structured_data(rest)
         .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor complete elements in []"))?;
+    // Check Point writes its pairs where structured data belongs, and no message.
+    let content = if content.is_empty() { rest } else { content };
     Ok(Header {
         when,
         host: fitting_bytes(host),

@@ -57,7 +57,8 @@ impl Columns {
         }
         let names = self.names.iter().map(String::as_str);
         let values = text.split(separator).map(|value| value.trim_matches('"'));
-        let pairs = names.zip(values).filter(|(_, value)| *value != "-");
+        // The server's address is the same in all rows.
+        let pairs = names.zip(values).filter(|(name, value)| *value != "-" && *name != "s-ip");
         let draft = json::from_pairs(pairs, now_ms);
         let when = draft.timestamp_ns.map(When::exact);
         Ok(Some(Draft {

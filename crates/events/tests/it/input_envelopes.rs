@@ -153,7 +153,61 @@ fn rows_of_tables_name_their_columns() {
     let found = events(Format::Auto, &iis);
     assert_eq!(found[0].0, "w3c -|IIS-1|192.0.2.4|- unknown 2024-03-01T12:00:00Z");
     assert_eq!(found[0].2, "fields=date time s-computername s-ip cs-method cs-uri-stem c-ip sc-status");
-    assert_eq!(found[1].0, "reject: the row has 5 columns, but #Fields: names 8");
+    assert_eq!(found[1].0, "reject: the row has 6 columns, but #Fields: names 8");
     let cloudfront = ["#Version: 1.0", "#Fields: date time x-edge-location sc-bytes c-ip", "2024-03-01\t12:00:00\tFRA1\t512\t192.0.2.4"];
     assert_eq!(descriptions(&cloudfront), ["w3c -|-|192.0.2.4|- unknown 2024-03-01T12:00:00Z"]);
+}
+
+#[test]
+fn an_ingest_counts_what_has_no_time_and_stores_where_each_time_is_from() {
+    use std::sync::Arc;
+
+    use forebay_base::clock::SystemClock;
+    use forebay_base::fs::RealFs;
+    use forebay_events::ingest::{Ingest, Mistimed};
+    use forebay_events::input::{ENVELOPE_SIZE_MAX, RECORD_SIZE_MAX, Record, Splitter};
+    use forebay_events::query::Query;
+    use forebay_events::{Options, Store};
+
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(SystemClock::new());
+    let (store, _) = Store::open(Arc::new(RealFs), clock, dir.path(), Options::balanced()).unwrap();
+    let large = "x".repeat(RECORD_SIZE_MAX / 2);
+    let too_large = "x".repeat(RECORD_SIZE_MAX);
+    let mut lines = vec![
+        r#"{"time":"2024-03-01T12:00:00Z","n":0}"#.to_owned(),
+        r#"{"time":"2024-03-01 12:00:01","n":1}"#.to_owned(),
+        r#"{"n":2}"#.to_owned(),
+        // An envelope may be larger than a record, its events may not.
+        format!(r#"{{"Records":[{{"a":"{large}"}},{{"a":"{large}"}},{{"a":"{too_large}"}},{{"a":"{large}"}}]}}"#),
+        format!(r#"{{"a":"{too_large}"}}"#),
+    ];
+    lines.push(String::new());
+    let text = lines.join("\n");
+    let mut splitter = Splitter::new(ENVELOPE_SIZE_MAX, true);
+    let mut ingest = Ingest::new(&store, Format::Auto, "s");
+    let (now_ns, mut rest, mut rejects) = (1_709_300_000_000_000_000, text.as_bytes(), Vec::new());
+    while let Some(record) = splitter.next(&mut rest) {
+        let Record { line, bytes, fault } = record;
+        let record = Record { line, bytes, fault };
+        let mut reject = |line, reject: &_, raw: &[u8]| rejects.push((line, format!("{reject}"), raw.len()));
+        ingest.record(&store, &record, now_ns, &mut reject).unwrap();
+    }
+    let summary = ingest.finish(&store).unwrap();
+    assert_eq!((summary.accepted, summary.rejected), (6, 2));
+    assert_eq!((summary.mistimed, summary.assumed), (4, 1));
+    let Mistimed { line, reason } = summary.first_mistimed.unwrap();
+    assert!(line == 3 && reason.contains("time_field"), "{line}: {reason}");
+    let reason = |size: usize| format!("the record has {size} bytes; the maximum is {RECORD_SIZE_MAX}");
+    let size = RECORD_SIZE_MAX + 8;
+    assert_eq!(rejects, [(4, reason(size), 1024), (5, reason(size), 1024)]);
+    let mut found = store.scan(Query::default());
+    let mut sources = Vec::new();
+    while let Some(record) = found.next().unwrap() {
+        let event = record.event();
+        sources.push((event.tags.time_source.name(), event.timestamp_ns == now_ns));
+    }
+    let received = ("received", true);
+    assert_eq!(sources, [("event", false), ("assumed", false), received, received, received, received]);
+    store.close().unwrap();
 }

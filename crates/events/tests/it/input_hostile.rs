@@ -111,7 +111,7 @@ fn no_record_costs_more_than_its_length() {
     ];
     for head in heads {
         for part in parts {
-            let line = format!("{head}{}", part.repeat(1_000_000 / part.len()));
+            let line = format!("{head}{}", part.repeat(300_000 / part.len()));
             for format in Format::ALL {
                 take(&mut Parser::at(format, NOW_MS), line.as_bytes());
             }
@@ -171,6 +171,7 @@ fn times_and_numbers_out_of_range_are_left_out() {
         "\"14:32:52\"",
         // Zones of more than one meaning.
         "\"2023-10-11 14:32:52 IST\"",
+        "\"Wed Oct 11 14:32:52 CST 2023\"",
         "\"0x10\"",
         "true",
         "[1]",
@@ -236,7 +237,8 @@ fn samples_are_what_they_say_and_the_same_for_a_seed() {
             assert!((format == Format::Raw) == draft.timestamp_ns.is_none());
             assert_eq!(draft.kind.is_empty(), plain, "{}", String::from_utf8_lossy(&line));
             let time = draft.timestamp_ns.unwrap_or(last);
-            assert!(time > last - 10_000_000, "times go up, about");
+            // Some formats write seconds only.
+            assert!(time > last - 1_010_000_000, "times go up, about");
             last = time;
             batch.push(&draft, now).unwrap();
         }
@@ -304,8 +306,13 @@ proptest! {
     }
 }
 
-/// Parses, and stores what came of it.
+/// Parses, and stores what came of it, also of an envelope.
 fn take(parser: &mut Parser, line: &[u8]) {
+    parser.parse_each(line, &mut |draft| {
+        if let Ok(draft) = draft {
+            Batch::new("s").push(&draft, 1).unwrap();
+        }
+    });
     if let Ok(Some(draft)) = parser.parse(line) {
         assert_eq!(&*draft.raw, line);
         let id = Batch::new("s").push(&draft, 1).unwrap();

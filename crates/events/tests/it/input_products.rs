@@ -50,6 +50,11 @@ const SAMPLES: &[Sample] = &[
     ("Trend Micro CEF", "CEF:0|Trend Micro|Deep Security Agent|20|1001|Rule|5|rt=2023-10-11T14:32:52.000Z dvchost=ws-1", "event 2023-10-11T14:32:52Z", "ws-1", "1001"),
     ("QRadar LEEF", "LEEF:2.0|Vendor|Proxy|3|Deny|^|devTime=Oct 11 2023 14:32:52 GMT^src=10.0.0.9^identHostName=px-1", "event 2023-10-11T14:32:52Z", "px-1", "Deny"),
     ("Juniper SRX", "<14>1 2023-10-11T14:32:52.123Z srx-1 RT_FLOW - RT_FLOW_SESSION_CREATE [junos@2636.1.1.1.2.26 source-address=\"10.0.0.9\"] session created", "event 2023-10-11T14:32:52.123Z", "srx-1", "RT_FLOW"),
+    ("Sophos in an ambiguous zone", r#"device="SFW" date=2023-10-11 time=16:32:52 timezone="CST" device_name="XG230" log_type="Firewall""#, "received", "XG230", "Firewall"),
+    ("PostgreSQL", "2023-10-11 16:32:52.123 +02 [123] LOG:  checkpoint starting", "event 2023-10-11T14:32:52.123Z", "", ""),
+    ("PostgreSQL in UTC", "2023-10-11 14:32:52.123 UTC [123] ann@shop ERROR:  relation does not exist", "event 2023-10-11T14:32:52.123Z", "", ""),
+    ("Go", r#"{"time":"2023-10-11 14:32:52.123456 +0000 UTC","msg":"x"}"#, "event 2023-10-11T14:32:52.123456Z", "", ""),
+    ("Time in a list", r#"{"app":"shop","steps":[{"step_time":"2023-10-11T14:32:52Z"}]}"#, "event 2023-10-11T14:32:52Z", "", ""),
     // Web servers.
     ("Apache access", "10.0.0.9 - ann [11/Oct/2023:16:32:52 +0200] \"GET /a.gif HTTP/1.0\" 200 2326 \"-\" \"curl/8\"", "event 2023-10-11T14:32:52Z", "", "access"),
     ("Apache with virtual hosts", "shop.test:443 10.0.0.9 - - [11/Oct/2023:16:32:52 +0200] \"GET / HTTP/1.1\" 200 5", "event 2023-10-11T14:32:52Z", "shop.test:443", "access"),

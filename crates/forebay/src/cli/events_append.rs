@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use forebay_api::events::records::records;
+use forebay_api::events::records::{decompressed, records};
 use forebay_events::Store;
-use forebay_events::ingest::{Ingest, Summary};
-use forebay_events::input::{Format, RejectWriter};
+use forebay_events::ingest::{Ingest, Mistimed, Summary};
+use forebay_events::input::{Format, Mapping, RejectWriter};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
@@ -20,12 +20,17 @@ use crate::out;
 const AFTER_HELP: &str = "\
 Examples:
   forebay events append --stream auth /var/log/auth.log
-  zcat conn.log.gz | forebay events append --stream zeek --format zeek
+  forebay events append --stream zeek --format zeek conn.log.gz
   forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
 
-Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that
-is not an event is rejected; --rejects writes it to a file with its line and the reason. Input that
-begins with `[{` is one JSON array, in any layout.
+Prints {\"accepted\",\"rejected\",\"mistimed\",\"assumed\",\"first_id\",\"last_id\"} once everything is
+stored. A record that is not an event is rejected; --rejects writes it to a file with its line and
+the reason. Input that begins with `[{` is one JSON array, in any layout. Input compressed with gzip
+or zstd is decompressed.
+
+An event in which no time is recognised has the time of appending (`mistimed`; its time_source is
+received); --time-field names the field that has it. A time without an offset is read as UTC
+(`assumed`) unless --time-zone is given.
 
 Batches are stored as they fill, so batches read before an interruption are kept; none is stored
 partially. While `forebay serve` has the store open, send events to the server instead:
@@ -45,6 +50,18 @@ pub(super) struct Args {
     /// Format of the input.
     #[arg(long, value_name = "FORMAT", default_value = "auto", ignore_case = true, value_parser = formats())]
     format: Format,
+    /// Field that has the time, with dots between nested ones.
+    #[arg(long, value_name = "FIELD")]
+    time_field: Option<String>,
+    /// Zone of times without an offset: UTC, +02:00, or a name such as Europe/Paris.
+    #[arg(long, value_name = "ZONE")]
+    time_zone: Option<String>,
+    /// Field that has the host.
+    #[arg(long, value_name = "FIELD")]
+    host_field: Option<String>,
+    /// Field that has the type.
+    #[arg(long, value_name = "FIELD")]
+    type_field: Option<String>,
     /// Write rejected records to FILE, which must not exist, one JSON object per line.
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
@@ -62,11 +79,29 @@ fn formats() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
 }
 
+impl Args {
+    /// Returns what the flags say about the fields of the records.
+    fn mapping(&self) -> anyhow::Result<Mapping> {
+        let zone = self.time_zone.as_deref().map(Mapping::zone).transpose();
+        let zone = zone.map_err(|error| {
+            Coded::error(Exit::Usage, format!("--time-zone: {error}"))
+        })?;
+        Ok(Mapping {
+            time_field: self.time_field.clone(),
+            host_field: self.host_field.clone(),
+            type_field: self.type_field.clone(),
+            zone,
+        })
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let flagged = args.mapping()?;
     let mut flags = args.data.flags()?;
     flags.note("events.preset", "--preset", args.preset.clone());
     let config = super::settings::resolve(flags)?.config().map_err(wrong)?;
     let options = crate::wiring::events::options(&config);
+    let mapping = crate::config::mappings(&config.events).of(&args.stream).overridden(flagged);
     // Files are opened first, so that a wrong name leaves the store untouched.
     let mut inputs: Vec<(PathBuf, File)> = Vec::new();
     for path in &args.files {
@@ -80,14 +115,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut sum = Summary::default();
     let mut read = |name: &Path, input: Box<dyn Read>, size: Option<u64>| -> anyhow::Result<()> {
         let bar = progress(size);
-        let ingest = Ingest::new(&store, args.format, &args.stream);
+        let ingest =
+            Ingest::new(&store, args.format, &args.stream).with_mapping(mapping.clone());
         let one = append(&store, ingest, bar.wrap_read(input), args.format, rejects.as_mut())
             .with_context(|| format!("cannot append {}", name.display()))?;
         bar.finish_and_clear();
-        sum.accepted += one.accepted;
-        sum.rejected += one.rejected;
-        sum.first_id = sum.first_id.or(one.first_id);
-        sum.last_id = one.last_id.or(sum.last_id);
+        sum.add(one);
         Ok(())
     };
     if inputs.is_empty() {
@@ -107,6 +140,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     out::line(serde_json::json!({
         "accepted": sum.accepted,
         "rejected": sum.rejected,
+        "mistimed": sum.mistimed,
+        "assumed": sum.assumed,
         "first_id": sum.first_id.map(|id| id.to_string()),
         "last_id": sum.last_id.map(|id| id.to_string()),
     }))?;
@@ -143,6 +178,7 @@ fn append(
     format: Format,
     mut rejects: Option<&mut RejectWriter<std::io::BufWriter<File>>>,
 ) -> anyhow::Result<Summary> {
+    let input = decompressed(input, format).context("cannot read the input")?;
     let mut records = records(input, format, false).context("cannot read the input")?;
     let mut first = None;
     let mut failed = None;
@@ -162,6 +198,12 @@ fn append(
     let summary = ingest.finish(store)?;
     if let Some(first) = first {
         out::note(format_args!("{} records were rejected; the first: {first}", summary.rejected));
+    }
+    if let Some(Mistimed { line, reason }) = summary.first_mistimed {
+        out::note(format_args!(
+            "{} events have the time of appending; the first: line {line}: {reason}",
+            summary.mistimed
+        ));
     }
     Ok(summary)
 }

@@ -1,6 +1,7 @@
 //! Value types and limits of the event store's settings.
 
 use forebay_events::format::system::is_reserved;
+use forebay_events::input::{Mapping, Mappings};
 use forebay_events::segment::Compression;
 use forebay_events::store::Retention;
 
@@ -26,6 +27,74 @@ impl Value for Compression {
     fn parse(text: &str) -> Result<Self, String> {
         text.trim().parse().map_err(|_| "not a compression".to_owned())
     }
+}
+
+/// Fields of records, by stream: of streams without their own, and of single ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByStream(pub(crate) Vec<(Option<String>, String)>);
+
+impl Value for ByStream {
+    const EXPECTED: &'static str = "fields such as ts or ts,audit=meta.time";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut fields: Vec<(Option<String>, String)> = Vec::new();
+        for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
+            let (stream, field) = match rule.split_once('=') {
+                Some((stream, field)) => (Some(stream.trim().to_owned()), field.trim()),
+                None => (None, rule),
+            };
+            if stream.as_deref() == Some("") {
+                return Err(format!("{rule:?} names no stream"));
+            }
+            if stream.as_deref().is_some_and(is_reserved) {
+                return Err(format!("{rule:?} names a stream of the store itself"));
+            }
+            if field.is_empty() {
+                return Err(format!("{rule:?} names no field"));
+            }
+            if fields.iter().any(|(known, _)| *known == stream) {
+                return Err(format!("{rule:?} is a second rule for the same stream"));
+            }
+            fields.push((stream, field.to_owned()));
+        }
+        Ok(Self(fields))
+    }
+}
+
+/// Zones of times without an offset, by stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Zones(pub(crate) ByStream);
+
+impl Value for Zones {
+    const EXPECTED: &'static str = "zones such as Europe/Paris or UTC,audit=+02:00";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let zones = ByStream::parse(text)?;
+        for (_, zone) in &zones.0 {
+            Mapping::zone(zone).map_err(|error| error.to_string())?;
+        }
+        Ok(Self(zones))
+    }
+}
+
+/// Returns where the fields of the records of each stream are.
+pub(crate) fn mappings(events: &Events) -> Mappings {
+    let mut mappings = Mappings::default();
+    let mut each = |rules: &ByStream, set: &dyn Fn(&mut Mapping, &str)| {
+        for (stream, value) in &rules.0 {
+            let mapping = match stream {
+                None => &mut mappings.default,
+                Some(stream) => mappings.streams.entry(stream.clone()).or_default(),
+            };
+            set(mapping, value);
+        }
+    };
+    each(&events.time_field, &|mapping, field| mapping.time_field = Some(field.to_owned()));
+    each(&events.host_field, &|mapping, field| mapping.host_field = Some(field.to_owned()));
+    each(&events.type_field, &|mapping, field| mapping.type_field = Some(field.to_owned()));
+    // The setting was checked when it was read.
+    each(&events.time_zone.0, &|mapping, zone| mapping.zone = Mapping::zone(zone).ok());
+    mappings
 }
 
 /// How long events are kept, by stream.
@@ -136,6 +205,22 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_and_zones_are_read_by_stream() {
+        let rule = |stream: Option<&str>, field: &str| (stream.map(str::to_owned), field.to_owned());
+        let read = |text| ByStream::parse(text).map(|rules| rules.0);
+        assert_eq!(read(""), Ok(vec![]));
+        assert_eq!(
+            read("ts, audit = meta.time"),
+            Ok(vec![rule(None, "ts"), rule(Some("audit"), "meta.time")])
+        );
+        for wrong in ["=ts", "audit=", "ts,when", "a=b,a=c", "_forebay=ts"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(Zones::parse("UTC,audit=+02:00").is_ok());
+        assert!(Zones::parse("audit=Mars/Phobos").is_err());
+    }
 
     #[test]
     fn retention_is_read_by_stream() {

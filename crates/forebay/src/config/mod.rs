@@ -27,7 +27,7 @@ mod tests;
 
 pub(crate) use cache::OutputLimit;
 pub(crate) use database::{DatabaseKind, DatabaseTls};
-pub(crate) use events::Preset;
+pub(crate) use events::{Preset, mappings};
 pub(crate) use resolve::{Flags, Resolved};
 #[cfg(test)]
 pub(crate) use settings::find;

@@ -15,7 +15,7 @@ use forebay_events::segment::Compression;
 
 use super::cache::OutputLimit;
 use super::database::{DatabaseTls, DatabaseUrl};
-use super::events::{Preset, Retentions};
+use super::events::{ByStream, Preset, Retentions, Zones};
 use super::inventory::Sources;
 use super::origin::{Hosts, Origins};
 use super::pipelines::Schedules;
@@ -345,6 +345,16 @@ settings! {
         /// How long events are kept, by their timestamps. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
+        /// Field that has the time of a record, with dots between nested ones. Empty: recognised by
+        /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
+        time_field("events.time_field"): ByStream = "";
+        /// Zone of times without an offset: UTC, +02:00, or a name such as Europe/Paris. Empty: they
+        /// are read as UTC and marked as assumed. By stream as in events.time_field.
+        time_zone("events.time_zone"): Zones = "";
+        /// Field that has the host of a record. By stream as in events.time_field.
+        host_field("events.host_field"): ByStream = "";
+        /// Field that has the type of a record. By stream as in events.time_field.
+        type_field("events.type_field"): ByStream = "";
         /// Memory for the cache of segment blocks. Empty: 32MiB.
         block_cache_size("events.block_cache_size"): Option<ByteSize> = "";
         /// Maximum size of the body of POST /v1/events.

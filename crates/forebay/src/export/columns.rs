@@ -7,14 +7,15 @@ use arrow::array::{
     ArrayRef, BinaryBuilder, FixedSizeBinaryBuilder, RecordBatch, StringBuilder,
     StringDictionaryBuilder, TimestampNanosecondBuilder, UInt64Builder,
 };
-use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema, SchemaRef, TimeUnit};
+use forebay_events::TimeSource;
 use forebay_events::merkle::HASH_SIZE;
 use forebay_events::render;
 
 use super::{Row, rebuild};
 
 /// Dictionary-encoded columns; empty texts are null in those that are nullable.
-const TAGS: [(&str, bool); 7] = [
+const TAGS: [(&str, bool); 8] = [
     ("stream", false),
     ("type", true),
     ("severity", false),
@@ -22,7 +23,10 @@ const TAGS: [(&str, bool); 7] = [
     ("ip", true),
     ("collector", true),
     ("format", true),
+    (TIME_SOURCE, true),
 ];
+/// The column that exports of earlier versions do not have.
+const TIME_SOURCE: &str = "time_source";
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     let time = DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
@@ -49,6 +53,12 @@ const HASH_LENGTH: i32 = HASH_SIZE as i32;
 /// The columns of an export.
 pub(crate) fn schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
+}
+
+/// Whether these are the columns of an export, of this version or an earlier one.
+pub(crate) fn is_schema(fields: &Fields) -> bool {
+    let earlier = SCHEMA.fields().iter().filter(|field| field.name() != TIME_SOURCE);
+    fields == SCHEMA.fields() || fields.iter().eq(earlier)
 }
 
 /// Rows collected by column.
@@ -111,6 +121,10 @@ impl Columns {
             ip.as_str(),
             tags.collector,
             tags.format,
+            match tags.time_source {
+                TimeSource::Unknown => "",
+                source => source.name(),
+            },
         ];
         for (column, text) in self.tags.iter_mut().zip(texts) {
             if text.is_empty() {

@@ -21,6 +21,7 @@ pub(crate) fn leaf_of(
     let draft = Draft {
         id: Some(event.id),
         timestamp_ns: Some(event.timestamp_ns),
+        time_source: tags.time_source,
         stream: tags.stream.into(),
         kind: tags.kind.into(),
         host: tags.host.into(),

@@ -11,7 +11,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int32Type, TimestampNanosecondType, UInt64Type};
 use forebay_base::error_chain::chain;
-use forebay_events::Severity;
+use forebay_events::{Severity, TimeSource};
 use forebay_events::checkpoint::{Checkpoint, VerifierKey};
 use forebay_events::event::{Event, Tags};
 use forebay_events::merkle::leaf_hash;
@@ -145,7 +145,7 @@ impl Verified {
         progress: &dyn Fn(u64),
     ) -> anyhow::Result<()> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
-        if builder.schema().fields() != columns::schema().fields() {
+        if !columns::is_schema(builder.schema().fields()) {
             anyhow::bail!("its columns differ from those of an export");
         }
         let metadata = builder.metadata().file_metadata().key_value_metadata();
@@ -253,6 +253,11 @@ impl<'a> Rows<'a> {
             ip: if ip.is_empty() { None } else { Some(ip.parse()?) },
             collector: tag("collector")?,
             format: tag("format")?,
+            // Exports of earlier versions do not have this column.
+            time_source: match self.tag("time_source", row).unwrap_or_default() {
+                "" => TimeSource::Unknown,
+                name => TimeSource::from_name(name).context("an unknown time source")?,
+            },
         };
         let event = Event {
             id: self.ids.value(row).parse()?,

@@ -8,7 +8,7 @@ use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_events::{Options, Store};
 
-use crate::config::{Config, Preset};
+use crate::config::{Config, Preset, mappings};
 use crate::layout;
 use crate::serve::Subsystem;
 
@@ -67,6 +67,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     );
     let from = &config.events;
     let settings = Settings {
+        mappings: mappings(from),
         appends_max: from.appends_max,
         reads_max: from.reads_max,
         followers_max: from.followers_max,

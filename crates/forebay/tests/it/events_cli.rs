@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::events_http::GZIP;
 use crate::events_support::{
     append, append_ok, events, events_json, lines, numbered, refused, run,
 };
@@ -83,6 +84,36 @@ fn a_json_array_in_a_file_is_its_elements() {
     assert_eq!(report["accepted"], 2);
     let found = lines(&events(&dir, &["scan"]));
     assert_eq!((text(&found[0]["raw"]), text(&found[1]["raw"])), ("{\"a\": 1}", "{\"b\": 2}"));
+}
+
+#[test]
+fn events_without_a_recognised_time_are_counted_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = b"{\"n\":1}\n{\"seen\":\"2023-10-11 14:32:52\"}\n{\"time\":\"2023-10-11T14:32:52Z\"}\n";
+    let output = append(&dir, &["--stream", "a", "--time-field", "seen"], input);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["mistimed"].as_u64(), report["assumed"].as_u64()), (Some(1), Some(1)));
+    assert!(stderr(&output).contains("line 1"), "{}", stderr(&output));
+    let found = lines(&events(&dir, &["scan", "--stream", "a"]));
+    let sources: Vec<&str> = found.iter().map(|event| text(&event["time_source"])).collect();
+    assert_eq!(sources, ["assumed", "event", "received"]);
+    let zoned = append_ok(&dir, &["--stream", "b", "--time-field", "seen", "--time-zone", "+02:00"], input);
+    assert_eq!((zoned["mistimed"].as_u64(), zoned["assumed"].as_u64()), (Some(1), Some(0)));
+    refused(&dir, &["append", "--stream", "b", "--time-zone", "Mars/Phobos"], 2);
+}
+
+#[test]
+fn a_compressed_file_is_decompressed_and_another_binary_one_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = path(&dir, "two.log.gz");
+    fs::write(&file, hex::decode(GZIP).unwrap()).unwrap();
+    let report = append_ok(&dir, &["--stream", "s", &file], b"");
+    assert_eq!(report["accepted"], 2);
+    let found = lines(&events(&dir, &["scan", "--stream", "s"]));
+    assert_eq!(text(&found[1]["raw"]), "{\"type\":\"b\"}");
+    let archive = save(&dir, "logs.zip", "PK\x03\x04 and so on");
+    let said = refused(&dir, &["append", "--stream", "s", &archive], 1);
+    assert!(said.contains("ZIP archive"), "{said}");
 }
 
 #[test]

@@ -13,7 +13,9 @@ use arrow::datatypes::{Int32Type, TimestampNanosecondType, UInt64Type};
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_events::merkle::leaf_hash;
-use forebay_events::{Batch, Draft, Options, Severity, Store, Value as EventValue, render};
+use forebay_events::{
+    Batch, Draft, Options, Severity, Store, TimeSource, Value as EventValue, render,
+};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -80,6 +82,7 @@ fn rows_of(batch: &RecordBatch) -> Vec<Row> {
             raw: raws.value(row).into(),
             id: Some(ids.value(row).parse().unwrap()),
             timestamp_ns: Some(time.value(row)),
+            time_source: TimeSource::from_name(&tag("time_source", row)).unwrap_or_default(),
             attributes: Vec::new(),
         };
         let mut batch = Batch::new("unused");
@@ -100,6 +103,9 @@ fn rows_of(batch: &RecordBatch) -> Vec<Row> {
             "stream": tag("stream", row), "type": tag("type", row), "severity": tag("severity", row),
             "source": source,
         });
+        if !tag("time_source", row).is_empty() {
+            json["time_source"] = tag("time_source", row).into();
+        }
         match std::str::from_utf8(raws.value(row)) {
             Ok(text) => json["raw"] = text.into(),
             Err(_) => json["raw_base64"] = render::base64(raws.value(row)).into(),

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use file_format::FileFormat;
 
-use super::{OCTETS, by_extension, ole, zip};
+use super::{OCTETS, by_extension, media_type, ole, zip};
 use crate::names::FileName;
 
 /// Bytes read of one file at most.
@@ -83,7 +83,7 @@ fn by_library<R: Read + Seek>(head: &[u8], content: &mut Limited<R>) -> Option<&
             return None;
         }
     };
-    let found = format.media_type();
+    let found = media_type(format);
     if found == OCTETS || found == "text/plain" {
         return None;
     }

@@ -13,7 +13,12 @@ mod ole;
 mod text;
 mod zip;
 
+use std::collections::HashMap;
 use std::io::{Cursor, Read, Seek};
+use std::sync::LazyLock;
+
+use file_format::FileFormat;
+use parking_lot::Mutex;
 
 use crate::names::FileName;
 
@@ -66,6 +71,13 @@ pub fn classify_content<R: Read + Seek>(head: &[u8], content: R, name: &FileName
         Some(mime) if !mime.starts_with("text/") && !has_signature(name) => Classified::of(mime),
         _ => Classified::of(OCTETS),
     }
+}
+
+/// The media type of a format, kept for good: there are a few hundred.
+fn media_type(format: FileFormat) -> &'static str {
+    static KNOWN: LazyLock<Mutex<HashMap<FileFormat, &'static str>>> = LazyLock::new(Mutex::default);
+    let mut known = KNOWN.lock();
+    known.entry(format).or_insert_with(|| Box::leak(format.media_type().into()))
 }
 
 fn by_extension(name: &FileName) -> Option<&'static str> {

@@ -8,7 +8,7 @@ use std::io::Cursor;
 
 use file_format::FileFormat;
 
-use super::{Category, Classified, by_extension};
+use super::{Category, Classified, by_extension, media_type};
 use crate::names::FileName;
 
 /// Bytes examined for a beginning.
@@ -210,7 +210,7 @@ fn by_name(name: &FileName) -> Option<&'static str> {
 /// What only the contents show, once the name did not.
 fn by_shape(start: &[u8]) -> Option<&'static str> {
     if start.starts_with(b"<?xml") {
-        let found = FileFormat::from_reader(Cursor::new(start)).ok()?.media_type();
+        let found = media_type(FileFormat::from_reader(Cursor::new(start)).ok()?);
         return Some(if is_textual(found) || found.starts_with("model/") { found } else { "text/xml" });
     }
     if start.starts_with(b"solid ") && contains(start, b"facet") {

@@ -101,11 +101,22 @@ impl<'a> Visitor<'a> for Object<'_> {
                 continue;
             }
             let value = map.next_value::<&'a RawValue>()?.get();
-            if value.starts_with('{') && self.depth < DEPTH_MAX {
+            let mut enter = |value: &'a str| {
                 let mut json = serde_json::Deserializer::from_str(value);
                 Object { depth: self.depth + 1, search: &mut *self.search }
                     .deserialize(&mut json)
-                    .map_err(A::Error::custom)?;
+                    .map_err(A::Error::custom)
+            };
+            if self.depth < DEPTH_MAX && value.starts_with('{') {
+                enter(value)?;
+            } else if self.depth < DEPTH_MAX && value.starts_with("[{") {
+                let list: Vec<&'a RawValue> =
+                    serde_json::from_str(value).map_err(A::Error::custom)?;
+                for element in list.iter().map(|element| element.get()) {
+                    if element.starts_with('{') {
+                        enter(element)?;
+                    }
+                }
             } else if timely {
                 self.search.take(value);
             }

@@ -131,9 +131,14 @@ impl<'a> Fields<'a> {
         if when.zoned {
             return Some(when);
         }
-        let zone = self.text(Slot::Zone);
-        let offset = zone.and_then(|zone| offset(&zone));
-        Some(offset.map_or(when, |offset| When::exact(when.ns - offset * 1_000_000_000)))
+        let Some(zone) = self.text(Slot::Zone) else { return Some(when) };
+        let zone = zone.trim_ascii();
+        let cursor = Cursor { rest: zone.as_bytes() };
+        match offset(cursor) {
+            Some(offset) => Some(When::exact(when.ns - offset * 1_000_000_000)),
+            None if cursor.at_ambiguous_zone() => None,
+            None => Some(when),
+        }
     }
 
     /// A date and a time of day in two fields.
@@ -155,8 +160,7 @@ impl<'a> Fields<'a> {
 }
 
 /// An offset in seconds, such as `+0200` or `UTC`.
-fn offset(text: &str) -> Option<i64> {
-    let mut cursor = Cursor { rest: text.trim_ascii().as_bytes() };
+fn offset(mut cursor: Cursor<'_>) -> Option<i64> {
     cursor.zone().filter(|_| cursor.rest.is_empty())
 }
 

@@ -50,6 +50,8 @@ pub(in crate::input) struct Element<'a> {
     pub(in crate::input) known: Draft<'static>,
     /// Whether `known` is all: the raw bytes are not to be parsed.
     pub(in crate::input) complete: bool,
+    /// Whether it must be a JSON object.
+    pub(in crate::input) object: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -94,7 +96,8 @@ impl<'a> Wrapped<'a> {
         match self.form {
             Form::Objects => {
                 for raw in read::<Vec<&RawValue>>(self.list, "list")? {
-                    take(Element::plain(raw.get().as_bytes().into(), Draft::default()));
+                    let raw = raw.get().as_bytes().into();
+                    take(Element { object: true, ..Element::plain(raw, Draft::default()) });
                 }
             }
             Form::LogEvents => cloudwatch(self.list, record, take)?,
@@ -115,7 +118,7 @@ impl<'a> Wrapped<'a> {
 
 impl<'a> Element<'a> {
     fn plain(raw: Cow<'a, [u8]>, known: Draft<'static>) -> Self {
-        Self { raw, when: None, known, complete: false }
+        Self { raw, when: None, known, complete: false, object: false }
     }
 }
 

@@ -34,6 +34,10 @@ const ZONES: [(&[u8], i64); 24] = [
     (b"NZST", 12),
 ];
 
+/// Abbreviations with several meanings: a time before one of these is not known.
+const AMBIGUOUS: [&[u8]; 9] =
+    [b"IST", b"BST", b"CST", b"AST", b"ADT", b"GST", b"SST", b"AMT", b"ECT"];
+
 /// A reader of the parts of a civil time.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::input) struct Cursor<'a> {
@@ -208,8 +212,21 @@ impl<'a> Cursor<'a> {
         bounded.then_some(offset)
     }
 
-    /// Parses `+01:00`, `+0100` or `+1`; after a space two digits must be the last ones, because
-    /// they may be the beginning of a message.
+    /// Whether an abbreviation with several meanings is here, also after spaces.
+    pub(in crate::input) fn at_ambiguous_zone(&self) -> bool {
+        let mut at = *self;
+        at.spaces();
+        at.eat(b'(');
+        let word = at.word();
+        at.skip(word.len());
+        let bounded = !at.rest.first().is_some_and(|next| {
+            next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.')
+        });
+        bounded && AMBIGUOUS.contains(&word)
+    }
+
+    /// Parses `+01:00`, `+0100` or `+1`; after a space two digits are those of an offset if nothing
+    /// or a space follows, because they may be the beginning of a message.
     fn signed(&mut self, spaced: bool) -> Option<i64> {
         let sign = match self.eat_any(b"+-")? {
             b'+' => 1,
@@ -219,7 +236,7 @@ impl<'a> Cursor<'a> {
         let colon = self.eat(b':');
         let minutes = match self.number(2, 2) {
             Some(minutes) if minutes < 60 => minutes,
-            None if !colon && (!spaced || self.rest.is_empty()) => 0,
+            None if !colon && (!spaced || self.rest.first().is_none_or(|next| *next == b' ')) => 0,
             _ => return None,
         };
         Some(sign * (hours * 3_600 + minutes * 60))

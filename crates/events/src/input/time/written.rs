@@ -88,6 +88,14 @@ pub(in crate::input) fn read(cursor: &mut Cursor<'_>, now_ms: Option<i64>) -> Op
             offset = at.zone();
         }
     }
+    if offset.is_none() && at.at_ambiguous_zone() {
+        return None;
+    }
+    // Go writes the zone's name after its offset.
+    let mut named = at;
+    if offset.is_some() && named.rest.starts_with(b" ") && named.zone() == Some(0) && offset == Some(0) {
+        at = named;
+    }
     let ns = parts.time(offset.unwrap_or(0), now_ms)?;
     *cursor = at;
     When { ns, zoned: offset.is_some() }.plausible()
