@@ -29,9 +29,10 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    if let Some(lists) = Lists::read(data) {
+    for lists in [1, 2].into_iter().filter_map(|version| Lists::read(data, version)) {
         assert!(lists.size() <= data.len());
         assert!(lists.by_name().is_none_or(|list| list.len() <= data.len()));
+        assert!(lists.by_billed().is_none_or(|list| list.len() <= data.len()));
     }
     if let Some(firsts) = read_directory(data) {
         assert!(firsts.is_sorted());

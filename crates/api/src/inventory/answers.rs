@@ -2,7 +2,7 @@
 //! `render` of the inventory's crate.
 
 use forebay_inventory::builder::Stage;
-use forebay_inventory::render::{Amounts, ChangeAnswer, Line, SmallAnswer};
+use forebay_inventory::render::{ChangeAnswer, Line, SmallAnswer, TotalsAnswer};
 use forebay_inventory::source::BadRow;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,6 +18,10 @@ pub(super) struct InventoryList {
 /// opened, has no figures.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(super) struct ListedInventory {
+    /// Size of all versions in bytes, current and noncurrent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(super) billed_bytes: Option<u64>,
     /// Whether it is being built; absent if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -94,9 +98,9 @@ pub(super) struct ChangeList {
     /// The prefixes that changed, the most changed first.
     pub(super) items: Vec<ChangeAnswer>,
     /// All objects of the new inventory.
-    pub(super) new: Amounts,
+    pub(super) new: TotalsAnswer,
     /// All objects of the old inventory.
-    pub(super) old: Amounts,
+    pub(super) old: TotalsAnswer,
 }
 
 /// A build of an inventory: its progress or its result.
@@ -111,6 +115,10 @@ pub(super) struct BuildAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(super) bad_rows_shown: Option<Vec<BadRow>>,
+    /// Size of all versions in bytes, current and noncurrent; only after a build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(super) billed_bytes: Option<u64>,
     /// Size of the current objects in bytes; only after a build.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -84,6 +84,7 @@ impl Job {
         };
         BuildAnswer {
             bad_rows: built.as_ref().map(|built| built.bad_rows),
+            billed_bytes: built.as_ref().map(|built| built.billed_bytes),
             bytes: built.as_ref().map(|built| built.bytes),
             bytes_read: progress.bytes,
             bytes_total: progress.bytes_total,

@@ -135,9 +135,20 @@ fn prefix() -> Parameter {
     query("prefix", Kind::Text, text)
 }
 
+/// What prefixes are sorted by.
+const KEYS: [&str; 7] =
+    ["billed", "bytes", "objects", "noncurrent", "delete-markers", "cost", "name"];
+
 fn sort() -> Parameter {
-    let words = Kind::Word(&["bytes", "objects", "name"]);
-    query("sort", words, "Order of the prefixes [default: bytes]")
+    let text = "Order of the prefixes: the most bytes of all versions, current bytes, current \
+                objects, noncurrent bytes, delete markers or cost first, or by name [default: \
+                billed]";
+    query("sort", Kind::Word(&KEYS), text)
+}
+
+fn class() -> Parameter {
+    let text = "Only objects of this storage class count [default: all]";
+    query("class", Kind::Text, text)
 }
 
 fn offset() -> Parameter {
@@ -162,7 +173,7 @@ fn list() -> Operation {
 fn children() -> Operation {
     let limit = query("limit", Kind::Count(1, 1_000), "Maximum number of prefixes [default: 100]");
     let operation = named("list_inventory_children", "List the prefixes one level below a prefix")
-        .parameters([prefix(), sort(), offset(), limit])
+        .parameters([prefix(), sort(), class(), offset(), limit])
         .json::<PrefixPage>(200, ITEMS)
         .or_bytes(200, LINES);
     cached(operation)
@@ -171,7 +182,7 @@ fn children() -> Operation {
 fn top() -> Operation {
     let operation =
         named("list_inventory_top", "List the largest prefixes below a prefix, exactly")
-            .parameters([prefix(), count("k"), depth(), sort()])
+            .parameters([prefix(), count("k"), depth(), sort(), class()])
             .json::<PrefixList>(200, ITEMS)
             .or_bytes(200, LINES);
     cached(operation)
@@ -183,15 +194,32 @@ fn descendants() -> Operation {
             prefix(),
             depth(),
             query(
+                "min_billed",
+                Kind::Text,
+                "Only prefixes with at least this many bytes of all versions, such as 10GiB",
+            ),
+            query(
                 "min_bytes",
                 Kind::Text,
-                "Only prefixes with at least this many bytes, such as 10GiB",
+                "Only prefixes with at least this many current bytes, such as 10GiB",
             ),
             query(
                 "min_objects",
                 Kind::Count(0, u64::MAX),
-                "Only prefixes with at least this many objects",
+                "Only prefixes with at least this many current objects",
             ),
+            query(
+                "min_noncurrent",
+                Kind::Text,
+                "Only prefixes with at least this many noncurrent bytes, such as 10GiB",
+            ),
+            query(
+                "min_delete_markers",
+                Kind::Count(0, u64::MAX),
+                "Only prefixes with at least this many delete markers",
+            ),
+            query("min_cost", Kind::Text, "Only prefixes that cost at least this much a month"),
+            class(),
             query(
                 "limit",
                 Kind::Count(1, 10_000_000),
@@ -217,7 +245,9 @@ fn diff() -> Operation {
         .parameters([
             needed("old", Kind::Text, "The earlier inventory"),
             count("top"),
-            query("rank", ranks, "Order of the prefixes [default: change]"),
+            query("rank", ranks, "Which changes come first [default: change]"),
+            query("by", Kind::Word(&KEYS), "The figure whose changes are ranked [default: billed]"),
+            class(),
             depth(),
         ])
         .json::<ChangeList>(200, ITEMS)
@@ -247,6 +277,11 @@ fn build() -> Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_key_of_an_order_is_described() {
+        assert_eq!(KEYS, forebay_inventory::index::SortBy::ALL.map(|(word, _)| word));
+    }
 
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {

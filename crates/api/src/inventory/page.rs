@@ -9,16 +9,16 @@ use axum::response::Response;
 use forebay_base::bytes::size;
 use forebay_inventory::cost::{CostError, Pricer};
 use forebay_inventory::format::cells;
-use forebay_inventory::index::{Index, Node, SortBy};
+use forebay_inventory::index::{Index, Node, Order, SortBy};
 use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use super::params::{Params, sort_word};
+use super::params::Params;
 use super::read::{all, measured};
 use super::registry::Name;
 use super::{Shared, on_thread};
 use crate::answer::{PAGE, Problem, html, moved};
-use crate::pages::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
+use crate::pages::{Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page};
 
 /// Number of children on a page.
 const ROWS: u64 = 100;
@@ -45,9 +45,9 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         let listed = all.into_iter().map(|one| Listed {
             totals: one
                 .objects
-                .zip(one.bytes)
+                .zip(one.billed_bytes)
                 .zip(one.prefixes)
-                .map(|((objects, bytes), prefixes)| (objects, bytes, prefixes)),
+                .map(|((objects, billed), prefixes)| (objects, billed, prefixes)),
             state: match (one.building, one.error) {
                 (Some(true), _) => "is being built",
                 (_, Some(_)) => "cannot be opened; see the server's log",
@@ -99,7 +99,6 @@ struct Looking<'a> {
 impl Looking<'_> {
     fn look(&self) -> Result<Browsed, Problem> {
         let node = self.asked.node(self.index)?;
-        let total = node.total()?;
         let pricer = match Pricer::new(self.index, &self.shared.prices) {
             Ok(pricer) => Some(pricer),
             Err(CostError::NoHistograms) => None,
@@ -109,30 +108,37 @@ impl Looking<'_> {
             Some(pricer) => Ok::<_, Problem>(Some(pricer.cost(node)?.total)),
             None => Ok(None),
         };
-        let page = node.page(self.asked.sort, self.asked.offset, to_size(ROWS))?;
+        if self.asked.sort == SortBy::Cost && pricer.is_none() {
+            return Err(CostError::NoHistograms.into());
+        }
+        let order = Order::from(self.asked.sort).priced(pricer.as_ref());
+        let page = node.page(order, self.asked.offset, to_size(ROWS))?;
+        // Shares are of the figure that the prefixes are sorted by.
+        let whole = node.figure(order)?;
         let children = page.nodes.iter().map(|child| {
-            let total = child.total()?;
             let prefix = child.prefix(&self.asked.prefix);
             let name = String::from_utf8_lossy(child.name());
             let text = format!("{name}{}", char::from(child.delimiter()));
-            let link = Link { text, address: self.address(&prefix, SortBy::Bytes, 0) };
-            let cost = cost(child)?;
-            Ok(Child { link, objects: total.objects, bytes: total.bytes, cost })
+            let link = Link { text, address: self.address(&prefix, SortBy::default(), 0) };
+            let share = if whole > 0.0 { child.figure(order)? / whole } else { 0.0 };
+            Ok(Child { link, share, figures: figures(child)?, cost: cost(child)? })
         });
         let children = children.collect::<Result<Vec<_>, Problem>>()?;
         let (sizes, months) = histograms(&node)?;
         Ok(Browsed {
             path: self.path(),
-            objects: total.objects,
-            bytes: total.bytes,
+            figures: figures(&node)?,
+            sorted_by: self.asked.sort.word(),
             descendants: node.descendants(),
             cost: cost(&node)?.map(|cost| (cost, self.shared.prices.currency.clone())),
-            orders: [SortBy::Bytes, SortBy::Objects, SortBy::Name]
-                .map(|sort| Link {
-                    text: sort_word(sort).to_owned(),
+            orders: SortBy::ALL
+                .into_iter()
+                .filter(|(_, sort)| *sort != SortBy::Cost || pricer.is_some())
+                .map(|(word, sort)| Link {
+                    text: word.to_owned(),
                     address: self.address(&self.asked.prefix, sort, 0),
                 })
-                .into(),
+                .collect(),
             turn: self.turn(page.total),
             child_count: page.total,
             children,
@@ -144,7 +150,7 @@ impl Looking<'_> {
     /// Returns the address of a page.
     fn address(&self, prefix: &[u8], sort: SortBy, offset: u64) -> String {
         let prefix = percent_encode(prefix, NON_ALPHANUMERIC);
-        let (name, sort) = (self.name.as_str(), sort_word(sort));
+        let (name, sort) = (self.name.as_str(), sort.word());
         let offset = if offset > 0 { format!("&offset={offset}") } else { String::new() };
         format!("/v1/inventories/{name}/page?prefix={prefix}&sort={sort}{offset}")
     }
@@ -153,7 +159,7 @@ impl Looking<'_> {
     fn path(&self) -> Vec<Link> {
         let link = |prefix: &[u8], text: String| Link {
             text,
-            address: self.address(prefix, SortBy::Bytes, 0),
+            address: self.address(prefix, SortBy::default(), 0),
         };
         let mut path = vec![link(b"", "(all)".to_owned())];
         let prefix = &self.asked.prefix;
@@ -187,13 +193,24 @@ fn to_size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Returns the cells by size and by month.
+fn figures(node: &Node<'_>) -> Result<Figures, Problem> {
+    let totals = node.totals()?;
+    Ok(Figures {
+        billed: totals.billed().bytes,
+        bytes: totals.current.bytes,
+        objects: totals.current.objects,
+        noncurrent_bytes: totals.noncurrent.bytes,
+        noncurrent_objects: totals.noncurrent.objects,
+        delete_markers: totals.delete_markers,
+    })
+}
+
+/// Returns the cells by size and by month, of all versions.
 fn histograms(node: &Node<'_>) -> Result<(Vec<Cell>, Vec<Cell>), Problem> {
     let stats = node.stats()?;
     let Some((classes, months)) = node.histograms(&stats)? else { return Ok(Default::default()) };
     let mut all = forebay_inventory::format::histogram::Sizes::default();
-    let current = classes.iter().filter(|class| !class.noncurrent);
-    for sizes in current.filter_map(|class| class.sizes.as_ref()) {
+    for sizes in classes.iter().filter_map(|class| class.sizes.as_ref()) {
         sizes.iter().for_each(|(cell, amount)| all.add(cell, amount));
     }
     let sizes = all.iter().map(|(cell, amount)| Cell {

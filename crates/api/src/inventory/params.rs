@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use forebay_base::bytes::ByteSize;
+use forebay_inventory::cost::{Pricer, Prices};
 use forebay_inventory::diff::Rank;
-use forebay_inventory::index::{Index, Node, SortBy};
+use forebay_inventory::index::{ClassSlots, Filter, Index, Node, Order, SortBy};
 use http::Uri;
 
 use super::registry::Name;
@@ -35,9 +36,17 @@ pub(super) struct Params {
     pub(super) depth: Option<u64>,
     pub(super) min_objects: u64,
     pub(super) min_bytes: u64,
+    pub(super) min_billed: u64,
+    pub(super) min_noncurrent: u64,
+    pub(super) min_delete_markers: u64,
+    pub(super) min_cost: Option<f64>,
+    /// The storage class that counts; all of them without one.
+    pub(super) class: Option<String>,
     /// Size in bytes.
     pub(super) under: u64,
     pub(super) rank: Rank,
+    /// The figure whose changes are ranked.
+    pub(super) by: SortBy,
     pub(super) old: Option<Name>,
 }
 
@@ -46,7 +55,7 @@ impl Params {
     pub(super) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Problem> {
         let mut asked = Self {
             prefix: Vec::new(),
-            sort: SortBy::Bytes,
+            sort: SortBy::default(),
             offset: 0,
             limit: LIMIT,
             lines: LINES,
@@ -54,8 +63,14 @@ impl Params {
             depth: None,
             min_objects: 0,
             min_bytes: 0,
+            min_billed: 0,
+            min_noncurrent: 0,
+            min_delete_markers: 0,
+            min_cost: None,
+            class: None,
             under: 128 << 10,
             rank: Rank::Change,
+            by: SortBy::default(),
             old: None,
         };
         for (name, value) in pairs(uri) {
@@ -83,7 +98,9 @@ impl Params {
         };
         let whole = || parsed(name, text, "a whole number");
         match name {
-            "sort" => self.sort = word(name, text, &SORTS)?,
+            "sort" => self.sort = word(name, text, &SortBy::ALL)?,
+            "by" => self.by = word(name, text, &SortBy::ALL)?,
+            "class" => self.class = Some(text.to_owned()),
             "rank" => self.rank = word(name, text, &RANKS)?,
             "offset" => self.offset = whole()?,
             "limit" if known.contains(&"min_bytes") => self.lines = within(LINES_MAX)?,
@@ -91,11 +108,71 @@ impl Params {
             "k" | "top" => self.count = to_size(within(TOP_MAX)?),
             "depth" => self.depth = Some(whole()?),
             "min_objects" => self.min_objects = whole()?,
+            "min_delete_markers" => self.min_delete_markers = whole()?,
             "min_bytes" => self.min_bytes = parsed::<ByteSize>(name, text, SIZE)?.0,
+            "min_billed" => self.min_billed = parsed::<ByteSize>(name, text, SIZE)?.0,
+            "min_noncurrent" => self.min_noncurrent = parsed::<ByteSize>(name, text, SIZE)?.0,
+            "min_cost" => {
+                let cost: f64 = parsed(name, text, COST)?;
+                if !cost.is_finite() || cost < 0.0 {
+                    return Err(wrong(name, COST));
+                }
+                self.min_cost = Some(cost);
+            }
             "under" => self.under = parsed::<ByteSize>(name, text, SIZE)?.0,
             _ => self.old = Some(Name::parse(text)?),
         }
         Ok(())
+    }
+
+    /// Returns the prices of an index, if the order or the filter needs them.
+    pub(super) fn pricer<'p>(
+        &self,
+        index: &Index,
+        prices: &'p Prices,
+    ) -> Result<Option<Pricer<'p>>, Problem> {
+        let is_needed = self.sort == SortBy::Cost || self.min_cost.is_some();
+        let pricer = is_needed.then(|| Pricer::new(index, prices)).transpose()?;
+        Ok(pricer)
+    }
+
+    /// Returns the order of the prefixes.
+    pub(super) fn order<'p>(
+        &self,
+        index: &Index,
+        pricer: Option<&'p Pricer<'p>>,
+    ) -> Result<Order<'p>, Problem> {
+        let order = Order::from(self.sort).priced(pricer);
+        Ok(self.slots(index)?.map_or(order, |class| order.in_class(class)))
+    }
+
+    /// Returns what prefixes must have.
+    pub(super) fn filter<'p>(
+        &self,
+        index: &Index,
+        pricer: Option<&'p Pricer<'p>>,
+    ) -> Result<Filter<'p>, Problem> {
+        Ok(Filter {
+            depth: self.depth,
+            min_billed: self.min_billed,
+            min_bytes: self.min_bytes,
+            min_objects: self.min_objects,
+            min_noncurrent: self.min_noncurrent,
+            min_delete_markers: self.min_delete_markers,
+            min_cost: self.min_cost.zip(pricer),
+            class: self.slots(index)?,
+        })
+    }
+
+    fn slots(&self, index: &Index) -> Result<Option<ClassSlots>, Problem> {
+        let Some(name) = &self.class else { return Ok(None) };
+        let slots = index.class(name);
+        if slots.is_none() {
+            let known = index.class_names().join(", ");
+            let text = format!("no object has the storage class {name:?}; there are {known}");
+            return Err(Problem::bad("query", text));
+        }
+        Ok(slots)
     }
 
     /// Returns the node of the prefix, or the problem that it does not exist.
@@ -117,8 +194,7 @@ impl Params {
 
 const SIZE: &str = "bytes, or a size such as 128KiB";
 
-const SORTS: [(&str, SortBy); 3] =
-    [("bytes", SortBy::Bytes), ("objects", SortBy::Objects), ("name", SortBy::Name)];
+const COST: &str = "an amount of the currency of the prices, such as 12.50";
 
 const RANKS: [(&str, Rank); 3] =
     [("change", Rank::Change), ("growth", Rank::Growth), ("shrinkage", Rank::Shrinkage)];
@@ -129,11 +205,6 @@ fn word<T: Copy>(name: &str, text: &str, words: &[(&str, T)]) -> Result<T, Probl
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         wrong(name, &words.join(", "))
     })
-}
-
-/// Returns the word for an order.
-pub(super) fn sort_word(sort: SortBy) -> &'static str {
-    SORTS.iter().find(|(_, known)| *known == sort).map_or("bytes", |(word, _)| word)
 }
 
 fn to_size(number: u64) -> usize {
@@ -152,7 +223,7 @@ fn parsed<T: FromStr>(name: &str, text: &str, expected: &str) -> Result<T, Probl
 mod tests {
     use super::*;
 
-    const ALL: [&str; 11] = [
+    const ALL: [&str; 17] = [
         "prefix",
         "sort",
         "offset",
@@ -164,6 +235,12 @@ mod tests {
         "under",
         "rank",
         "old",
+        "by",
+        "class",
+        "min_billed",
+        "min_noncurrent",
+        "min_delete_markers",
+        "min_cost",
     ];
 
     fn read(query: &str, known: &[&str]) -> Result<Params, Problem> {
@@ -174,7 +251,8 @@ mod tests {
     fn every_query_parameter_is_parsed() {
         let asked = read(
             "prefix=a+b%2F%ff%00/&sort=name&offset=7&limit=2000&k=3&depth=2&min_objects=5\
-             &min_bytes=1KiB&under=4096&rank=growth&old=yesterday",
+             &min_bytes=1KiB&under=4096&rank=growth&old=yesterday&by=cost&class=GLACIER\
+             &min_billed=2KiB&min_noncurrent=3&min_delete_markers=4&min_cost=0.5",
             &ALL,
         )
         .unwrap();
@@ -182,7 +260,11 @@ mod tests {
         assert_eq!((asked.sort, asked.offset, asked.lines), (SortBy::Name, 7, 2_000));
         assert_eq!((asked.count, asked.depth, asked.min_objects), (3, Some(2), 5));
         assert_eq!((asked.min_bytes, asked.under, asked.rank), (1_024, 4_096, Rank::Growth));
+        assert_eq!((asked.min_billed, asked.min_noncurrent), (2_048, 3));
+        assert_eq!((asked.min_delete_markers, asked.min_cost), (4, Some(0.5)));
+        assert_eq!((asked.by, asked.class.as_deref()), (SortBy::Cost, Some("GLACIER")));
         assert_eq!(asked.old.unwrap().as_str(), "yesterday");
+        assert_eq!(read("", &ALL).unwrap().sort, SortBy::Billed);
     }
 
     #[test]
@@ -190,6 +272,11 @@ mod tests {
         for query in [
             "form=1",
             "sort=size",
+            "by=growth",
+            "min_cost=-1",
+            "min_cost=NaN",
+            "min_cost=inf",
+            "min_billed=x",
             "rank=up",
             "k=0",
             "k=10001",

@@ -8,8 +8,8 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_base::waiting::Waiting;
 use forebay_inventory::cost::Pricer;
-use forebay_inventory::index::{FoundPrefix, Index};
-use forebay_inventory::render::{Amounts, Line};
+use forebay_inventory::index::{FoundPrefix, Index, Order, SortBy};
+use forebay_inventory::render::{Line, TotalsAnswer};
 use forebay_inventory::{diff as differences, render, small};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -26,6 +26,8 @@ use crate::answer::{Problem, answer, json as json_answer, line, wants_lines};
 
 /// Number of children that are sorted without a slot of their thread.
 const SHORT_CHILDREN: u64 = 4_096;
+/// The same by cost, which takes longer.
+const SHORT_COSTS: u64 = 256;
 
 /// The content of a response: one object, or one entry of a list per line.
 pub(super) struct Reply {
@@ -167,8 +169,10 @@ fn tagged(mut response: Response, etag: &str) -> Response {
 }
 
 /// Describes each prefix in one line.
-fn lines(found: &[FoundPrefix<'_>]) -> Result<Vec<Line>, Problem> {
-    found.iter().map(|found| Ok(render::line(&found.prefix, &found.node)?)).collect()
+fn lines(found: &[FoundPrefix<'_>], order: Order<'_>) -> Result<Vec<Line>, Problem> {
+    let line =
+        |found: &FoundPrefix<'_>| Ok(render::ordered_line(&found.prefix, &found.node, order)?);
+    found.iter().map(line).collect()
 }
 
 pub(super) async fn list(
@@ -201,6 +205,10 @@ pub(super) fn all(shared: &Shared) -> Result<Vec<ListedInventory>, Problem> {
             match shared.registry.peek(name) {
                 Ok(opened) => {
                     let meta = opened.index.meta();
+                    match opened.index.root().and_then(|root| root.totals()) {
+                        Ok(totals) => listed.billed_bytes = Some(totals.billed().bytes),
+                        Err(_) => listed.error = Some("it is damaged; see the server's log"),
+                    }
                     listed.objects = Some(meta.objects);
                     listed.bytes = Some(meta.bytes);
                     listed.prefixes = Some(meta.prefixes);
@@ -283,27 +291,33 @@ pub(super) async fn children(
     headers: HeaderMap,
 ) -> Response {
     let request = Request { shared: &shared, question: "children", name: &name, headers: &headers };
-    let asked = match Params::read(&uri, &["prefix", "sort", "offset", "limit"]) {
+    let known = ["prefix", "sort", "class", "offset", "limit"];
+    let asked = match Params::read(&uri, &known) {
         Ok(asked) => asked,
         Err(problem) => return problem.answer(&headers),
     };
+    let short = if asked.sort == SortBy::Cost { SHORT_COSTS } else { SHORT_CHILDREN };
     let count = Name::parse(&name)
         .and_then(|name| shared.registry.find(&name))
         .and_then(|opened| Ok(asked.node(&opened.index)?.child_count()));
     let lines = request.lines();
+    let prices = Arc::clone(&shared);
+    let page = move |index: &Index| children_page(index, &asked, &prices, lines);
     match count {
-        Ok(count) if count > SHORT_CHILDREN => {
-            request.on_thread(move |index| children_page(index, &asked, lines)).await
-        }
-        _ => request.here(|index| children_page(index, &asked, lines)),
+        Ok(count) if count > short => request.on_thread(page).await,
+        _ => request.here(page),
     }
 }
 
-fn children_page(index: &Index, asked: &Params, lines: bool) -> Outcome {
+fn children_page(index: &Index, asked: &Params, shared: &Shared, lines: bool) -> Outcome {
     let node = asked.node(index)?;
-    let page = node.page(asked.sort, asked.offset, asked.limit)?;
-    let items =
-        page.nodes.iter().map(|child| Ok(render::line(&child.prefix(&asked.prefix), child)?));
+    let pricer = asked.pricer(index, &shared.prices)?;
+    let order = asked.order(index, pricer.as_ref())?;
+    let page = node.page(order, asked.offset, asked.limit)?;
+    let items = page
+        .nodes
+        .iter()
+        .map(|child| Ok(render::ordered_line(&child.prefix(&asked.prefix), child, order)?));
     let items: Vec<Line> = items.collect::<Result<_, Problem>>()?;
     let after = asked.offset.saturating_add(items.len() as u64);
     let next = (!items.is_empty() && after < page.total).then_some(after);
@@ -319,11 +333,14 @@ pub(super) async fn top(
 ) -> Response {
     let request = Request { shared: &shared, question: "top", name: &name, headers: &headers };
     let accepts_lines = request.lines();
+    let prices = Arc::clone(&shared);
     let work = move |index: &Index| {
-        let asked = Params::read(&uri, &["prefix", "sort", "k", "depth"])?;
+        let asked = Params::read(&uri, &["prefix", "sort", "class", "k", "depth"])?;
         let node = asked.node(index)?;
-        let found = node.top(&asked.prefix, asked.sort, asked.count, asked.depth)?;
-        let list = PrefixList { items: lines(&found)? };
+        let pricer = asked.pricer(index, &prices.prices)?;
+        let order = asked.order(index, pricer.as_ref())?;
+        let found = node.top(&asked.prefix, order, asked.count, asked.depth)?;
+        let list = PrefixList { items: lines(&found, order)? };
         Reply::list(accepts_lines, &list, &list.items)
     };
     request.on_thread(work).await
@@ -360,7 +377,7 @@ pub(super) async fn diff(
     let begun = Instant::now();
     let request = Request { shared: &shared, question: "diff", name: &name, headers: &headers };
     let answered = async {
-        let asked = Params::read(&uri, &["old", "top", "rank", "depth"])?;
+        let asked = Params::read(&uri, &["old", "top", "rank", "by", "class", "depth"])?;
         let Some(old) = asked.old else {
             return Err(Problem::bad(
                 "query",
@@ -368,21 +385,26 @@ pub(super) async fn diff(
             ));
         };
         let accepts_lines = request.lines();
-        let question =
-            differences::DiffOptions { rank: asked.rank, top: asked.count, depth: asked.depth };
+        let prices = Arc::clone(&shared);
         let work = move |new: &Index, old: Option<&Index>| {
             let old = old.ok_or_else(|| Problem::not_found("there is no earlier inventory"))?;
             if old.delimiter() != new.delimiter() {
                 let text = "the inventories have different delimiters";
                 return Err(Problem::bad("delimiter", text));
             }
-            let changes = differences::diff(old, new, &question)?;
-            let totals = |index: &Index| Amounts {
-                bytes: index.meta().bytes,
-                objects: index.meta().objects,
+            let question = differences::DiffOptions {
+                rank: asked.rank,
+                by: asked.by,
+                top: asked.count,
+                depth: asked.depth,
+                class: asked.class.as_deref(),
+                prices: Some(&prices.prices),
             };
+            let changes = differences::diff(old, new, &question)?;
+            let totals =
+                |index: &Index| Ok::<_, Problem>(TotalsAnswer::from(index.root()?.totals()?));
             let items = changes.iter().map(render::change).collect();
-            let list = ChangeList { items, new: totals(new), old: totals(old) };
+            let list = ChangeList { items, new: totals(new)?, old: totals(old)? };
             Reply::list(accepts_lines, &list, &list.items)
         };
         request.walk(Some(&old), work).await

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use forebay_base::waiting::Waiting;
-use forebay_inventory::index::Index;
+use forebay_inventory::index::{Index, Order, SortBy};
 use forebay_inventory::render;
 use http::{HeaderMap, Uri};
 use tokio::sync::mpsc::{Sender, channel};
@@ -38,10 +38,25 @@ pub(super) async fn descendants(
 fn stream(shared: &Arc<Shared>, name: &str, uri: &Uri) -> Result<Response, Problem> {
     let begun = Instant::now();
     shared.check_running()?;
-    let known = ["prefix", "depth", "min_bytes", "min_objects", "limit"];
+    let known = [
+        "prefix",
+        "depth",
+        "min_billed",
+        "min_bytes",
+        "min_objects",
+        "min_noncurrent",
+        "min_delete_markers",
+        "min_cost",
+        "class",
+        "limit",
+    ];
     let asked = Params::read(uri, &known)?;
     let opened = shared.registry.find(&Name::parse(name)?)?;
     asked.node(&opened.index)?;
+    // What cannot be computed is refused before the response begins.
+    let pricer = asked.pricer(&opened.index, &shared.prices)?;
+    asked.filter(&opened.index, pricer.as_ref())?;
+    drop(pricer);
     let permit = shared.permit()?;
     let (to, from) = channel::<Result<Bytes, io::Error>>(PIECES);
     let shared = Arc::clone(shared);
@@ -84,11 +99,18 @@ struct Lines<'a> {
 impl Lines<'_> {
     fn walk(&mut self, index: &Index, asked: &Params) -> Result<(), Stopped> {
         let node = asked.node(index)?;
-        let below = node.below(&asked.prefix, asked.depth, asked.min_objects, asked.min_bytes);
+        let pricer = asked.pricer(index, &self.shared.prices)?;
+        let filter = asked.filter(index, pricer.as_ref())?;
+        // A line has what the filter compares: the cost, and the totals of a class.
+        let by = if pricer.is_some() { SortBy::Cost } else { SortBy::default() };
+        let order = Order::from(by).priced(pricer.as_ref());
+        let order = filter.class.map_or(order, |class| order.in_class(class));
+        let below = node.below_where(&asked.prefix, filter);
         let mut left = asked.lines;
         for found in below {
             let found = found?;
-            self.held.push_str(&line(&render::line(&found.prefix, &found.node)?));
+            let found = render::ordered_line(&found.prefix, &found.node, order)?;
+            self.held.push_str(&line(&found));
             self.held.push('\n');
             left -= 1;
             if self.held.len() >= PIECE_SIZE {

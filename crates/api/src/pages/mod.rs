@@ -19,7 +19,9 @@ mod tests;
 pub(crate) use api::{Health, State, shell_api};
 pub(crate) use docs::docs_page;
 pub(crate) use events::{Field, Row, SearchResult, events_page};
-pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
+pub(crate) use inventory::{
+    Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page,
+};
 pub(crate) use landing::{Status, landing_page};
 pub(crate) use login::login_page;
 pub(crate) use pipelines::{PipelineRow, pipelines_page};

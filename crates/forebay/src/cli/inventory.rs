@@ -1,9 +1,12 @@
 //! `forebay inventory ...`: the inventory index on the command line.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use forebay_inventory::index::{Index, Node, SortBy};
+use forebay_inventory::cost::{Pricer, Prices};
+use forebay_inventory::index::{ClassSlots, Index, Node, Order, SortBy};
 use forebay_inventory::render;
 use serde::Serialize;
 
@@ -79,7 +82,7 @@ pub(super) struct PrefixArgs {
     pub(super) index: IndexArgs,
     /// Prefix, with the delimiter at its end; empty for the whole index.
     #[arg(value_name = "PREFIX", default_value = "")]
-    pub(super) prefix: String,
+    prefix: OsString,
 }
 
 /// The index.
@@ -96,11 +99,19 @@ pub(super) struct IndexArgs {
 /// The order of prefixes.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 pub(super) enum SortArg {
-    /// By bytes, the most first.
+    /// By bytes of all versions, current and noncurrent, the most first.
     #[default]
+    Billed,
+    /// By bytes of the current objects, the most first.
     Bytes,
-    /// By objects, the most first.
+    /// By current objects, the most first.
     Objects,
+    /// By bytes of the noncurrent versions, the most first.
+    Noncurrent,
+    /// By delete markers, the most first.
+    DeleteMarkers,
+    /// By monthly cost, the most expensive first.
+    Cost,
     /// By name.
     Name,
 }
@@ -108,11 +119,82 @@ pub(super) enum SortArg {
 impl From<SortArg> for SortBy {
     fn from(sort: SortArg) -> Self {
         match sort {
+            SortArg::Billed => Self::Billed,
             SortArg::Bytes => Self::Bytes,
             SortArg::Objects => Self::Objects,
+            SortArg::Noncurrent => Self::Noncurrent,
+            SortArg::DeleteMarkers => Self::DeleteMarkers,
+            SortArg::Cost => Self::Cost,
             SortArg::Name => Self::Name,
         }
     }
+}
+
+/// What prefixes are ranked by.
+#[derive(clap::Args, Debug)]
+pub(super) struct OrderArgs {
+    /// Order of the prefixes.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) sort: SortArg,
+    /// Only objects of this storage class count.
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// TOML file with prices for --sort cost [default: Amazon S3 in us-east-1].
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+impl OrderArgs {
+    /// Returns the price table, if the order needs one.
+    ///
+    /// # Errors
+    /// The file is not a price table (exit code 2).
+    pub(super) fn prices(&self) -> anyhow::Result<Option<Prices>> {
+        let is_needed = matches!(self.sort, SortArg::Cost);
+        is_needed.then(|| inventory_report::prices(self.prices.as_deref())).transpose()
+    }
+
+    /// Returns the order.
+    ///
+    /// # Errors
+    /// The index has no objects of the class (exit code 2).
+    pub(super) fn order<'p>(
+        &self,
+        index: &Index,
+        pricer: Option<&'p Pricer<'p>>,
+    ) -> anyhow::Result<Order<'p>> {
+        let order = Order::from(SortBy::from(self.sort)).priced(pricer);
+        Ok(class_slots(index, self.class.as_deref())?.map_or(order, |class| order.in_class(class)))
+    }
+}
+
+/// Returns the pricer of an index, if there are prices.
+///
+/// # Errors
+/// The index has no histograms, or is damaged.
+pub(super) fn pricer<'p>(
+    index: &Index,
+    prices: Option<&'p Prices>,
+) -> anyhow::Result<Option<Pricer<'p>>> {
+    Ok(prices.map(|prices| Pricer::new(index, prices)).transpose()?)
+}
+
+/// Returns the slots of a storage class, if one is requested.
+///
+/// # Errors
+/// The index has no objects of the class (exit code 2).
+pub(super) fn class_slots(
+    index: &Index,
+    class: Option<&str>,
+) -> anyhow::Result<Option<ClassSlots>> {
+    let Some(name) = class else { return Ok(None) };
+    let slots = index.class(name);
+    if slots.is_none() {
+        let known = index.class_names().join(", ");
+        let text = format!("no object has the storage class {name:?}; there are {known}");
+        return Err(Coded::error(Exit::Usage, text));
+    }
+    Ok(slots)
 }
 
 impl IndexArgs {
@@ -134,26 +216,36 @@ pub(super) fn open(dir: &std::path::Path) -> anyhow::Result<Index> {
 }
 
 impl PrefixArgs {
+    /// Returns the bytes of the prefix, which need not be UTF-8.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.prefix.as_bytes()
+    }
+
     /// Returns the node of the prefix.
     ///
     /// # Errors
     /// It does not exist (exit code 3), or the index is damaged.
     pub(super) fn node<'a>(&self, index: &'a Index) -> anyhow::Result<Node<'a>> {
-        if let Some(node) = index.get(self.prefix.as_bytes())? {
+        if let Some(node) = index.get(self.bytes())? {
             return Ok(node);
         }
-        let delimiter = char::from(index.delimiter());
-        let with_delimiter = format!("{}{delimiter}", self.prefix);
-        let message = if index.get(with_delimiter.as_bytes())?.is_some() {
-            format!(
-                "there is no prefix {:?} in the index; did you mean {with_delimiter:?}?",
-                self.prefix
-            )
-        } else {
-            format!("there is no prefix {:?} in the index", self.prefix)
-        };
-        Err(Coded::error(Exit::Absent, message))
+        Err(no_prefix(index, self.bytes())?)
     }
+}
+
+/// Returns the error that a prefix does not exist (exit code 3), which names the one that was
+/// probably meant.
+///
+/// # Errors
+/// The index is damaged.
+pub(super) fn no_prefix(index: &Index, prefix: &[u8]) -> anyhow::Result<anyhow::Error> {
+    let text = |prefix: &[u8]| String::from_utf8_lossy(prefix).into_owned();
+    let longer = [prefix, &[index.delimiter()]].concat();
+    let mut message = format!("there is no prefix {:?} in the index", text(prefix));
+    if index.get(&longer)?.is_some() {
+        message = format!("{message}; did you mean {:?}?", text(&longer));
+    }
+    Ok(Coded::error(Exit::Absent, message))
 }
 
 /// Prints one JSON object on one line, its fields in the order of their names.
@@ -184,25 +276,34 @@ pub(super) fn shown(prefix: &[u8]) -> String {
 /// A node is damaged, or standard output cannot be written.
 pub(super) fn print<'a>(
     json: bool,
+    order: Order<'_>,
     found: impl Iterator<Item = anyhow::Result<(Vec<u8>, Node<'a>)>>,
 ) -> anyhow::Result<()> {
+    let by_cost = order.by() == SortBy::Cost;
     if !json {
-        out::line(format_args!("{:>14} {:>12} {:>10}  PREFIX", "BYTES", "OBJECTS", "PREFIXES"))?;
+        let cost = if by_cost { format!(" {:>12}", "COST") } else { String::new() };
+        out::line(format_args!(
+            "{:>12} {:>12} {:>12} {:>12} {:>10}{cost}  PREFIX",
+            "BILLED", "BYTES", "OBJECTS", "NONCURRENT", "PREFIXES"
+        ))?;
     }
     for found in found {
         let (prefix, node) = found?;
         if json {
-            json_line(&render::line(&prefix, &node)?)?;
-        } else {
-            let total = node.total()?;
-            out::line(format_args!(
-                "{:>14} {:>12} {:>10}  {}",
-                out::size(total.bytes),
-                total.objects,
-                node.descendants(),
-                shown(&prefix)
-            ))?;
+            json_line(&render::ordered_line(&prefix, &node, order)?)?;
+            continue;
         }
+        let totals = node.totals()?;
+        let cost = if by_cost { format!(" {:>12.2}", node.figure(order)?) } else { String::new() };
+        out::line(format_args!(
+            "{:>12} {:>12} {:>12} {:>12} {:>10}{cost}  {}",
+            out::size(totals.billed().bytes),
+            out::size(totals.current.bytes),
+            totals.current.objects,
+            out::size(totals.noncurrent.bytes),
+            node.descendants(),
+            shown(&prefix)
+        ))?;
     }
     Ok(())
 }

@@ -147,6 +147,7 @@ fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
             "objects": built.objects,
             "prefixes": built.prefixes,
             "bytes": built.bytes,
+            "billed_bytes": built.billed_bytes,
             "rows": built.rows,
             "seconds": seconds,
             "cpu_seconds": cpu_seconds,
@@ -157,8 +158,13 @@ fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
             "index_bytes": built.index_size,
         }));
     }
+    let versions = if built.billed_bytes > built.bytes {
+        format!(" ({} with noncurrent versions)", out::size(built.billed_bytes))
+    } else {
+        String::new()
+    };
     out::line(format_args!(
-        "{} objects, {}, below {} prefixes, in {seconds:.2} s ({:.0} rows/s, {:.0} MiB peak memory)\n\
+        "{} objects, {}{versions}, below {} prefixes, in {seconds:.2} s ({:.0} rows/s, {:.0} MiB peak memory)\n\
          index of {} ({:.1} bytes per prefix): {}",
         built.objects,
         out::size(built.bytes),

@@ -24,9 +24,11 @@ Examples:
 
 Parquet and CSV have one row for each prefix, in order of names, with the columns prefix,
 prefix_encoded (its bytes, percent-encoded, if they are not UTF-8), depth, objects, bytes,
-descendants, noncurrent_objects, noncurrent_bytes, delete_markers, and objects_CLASS and bytes_CLASS
-for each storage class.
-For ncdu a prefix is a directory, and the objects directly in it are one entry: \"(12 objects)\".
+descendants, noncurrent_objects, noncurrent_bytes, delete_markers, billed_bytes (all versions), and
+objects_CLASS and bytes_CLASS for each storage class.
+For ncdu a prefix is a directory, and the objects directly in it are one entry: \"(12 objects)\";
+noncurrent versions and delete markers are another. The disk usage includes noncurrent versions, the
+apparent size does not.
 
 The file appears when it is complete.
 
@@ -164,7 +166,7 @@ fn export(args: &Args, out: impl Write + Send, goes_on: &dyn Fn() -> bool) -> an
         bar.inc(1);
         goes_on()
     };
-    let prefix = args.of.prefix.as_bytes();
+    let prefix = args.of.bytes();
     let written = export::export(&index, &node, prefix, &question, out, &goes_on);
     bar.finish_and_clear();
     written.map_err(|error| match error {

@@ -1,15 +1,19 @@
 //! `forebay inventory get`, `children`, `top`, `descendants`, `histogram`, `stats` and `verify`.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
-use forebay_inventory::index::SortBy;
+use forebay_inventory::index::{Filter, Order, SortBy};
 use forebay_inventory::render;
 use serde_json::json;
 
-use super::inventory::{IndexArgs, PrefixArgs, SortArg, json_line, print, shown};
+use super::inventory::{
+    IndexArgs, OrderArgs, PrefixArgs, class_slots, json_line, pricer, print, shown,
+};
+use super::inventory_report::prices;
 use crate::exit::Exit;
 use crate::out;
 
@@ -29,9 +33,8 @@ pub(super) struct GetArgs {
 pub(super) struct ChildrenArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// Order of the prefixes.
-    #[arg(long, value_enum, default_value_t)]
-    sort: SortArg,
+    #[command(flatten)]
+    order: OrderArgs,
     /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
@@ -44,14 +47,16 @@ pub(super) struct ChildrenArgs {
 pub(super) struct TopArgs {
     #[command(flatten)]
     of: PrefixArgs,
+    #[command(flatten)]
+    order: OrderArgs,
     /// Print at most COUNT prefixes.
     #[arg(short = 'k', long = "count", value_name = "COUNT", default_value_t = 100)]
     count: usize,
     /// Only prefixes exactly COUNT levels below the prefix [default: any level].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     depth: Option<u64>,
-    /// Rank by objects instead of bytes.
-    #[arg(long)]
+    /// The same as --sort objects.
+    #[arg(long, conflicts_with = "sort")]
     objects: bool,
 }
 
@@ -62,12 +67,30 @@ pub(super) struct DescendantsArgs {
     /// Only prefixes at most COUNT levels below the prefix.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
-    /// Only prefixes with at least SIZE bytes, such as 10GiB.
+    /// Only prefixes with at least SIZE bytes of all versions, such as 10GiB.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    min_billed: ByteSize,
+    /// Only prefixes with at least SIZE bytes of current objects.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     min_bytes: ByteSize,
-    /// Only prefixes with at least COUNT objects.
+    /// Only prefixes with at least COUNT current objects.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     min_objects: u64,
+    /// Only prefixes with at least SIZE bytes of noncurrent versions.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    min_noncurrent: ByteSize,
+    /// Only prefixes with at least COUNT delete markers.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    min_delete_markers: u64,
+    /// Only prefixes that cost at least AMOUNT a month.
+    #[arg(long, value_name = "AMOUNT")]
+    min_cost: Option<f64>,
+    /// Only objects of this storage class count, and prefixes that have some.
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// TOML file with prices for --min-cost [default: Amazon S3 in us-east-1].
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
     /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
@@ -88,7 +111,7 @@ pub(super) struct StatsArgs {
 pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
-    let prefix = args.of.prefix.as_bytes();
+    let prefix = args.of.bytes();
     if args.of.index.json {
         json_line(&render::node(prefix, &node)?)?;
         return Ok(Exit::Ok);
@@ -111,6 +134,13 @@ pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
             stats.delete_markers
         ))?;
     }
+    let billed = stats.billed();
+    out::line(format_args!(
+        "billed      {} versions, {} ({})",
+        billed.objects,
+        billed.bytes,
+        out::size(billed.bytes)
+    ))?;
     for class in node.classes(&stats) {
         out::line(format_args!(
             "class       {}{}: {} objects, {}",
@@ -126,11 +156,15 @@ pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
 pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
-    let page = node.page(args.sort.into(), args.offset, args.limit)?;
-    let prefix = args.of.prefix.as_bytes();
+    let prices = args.order.prices()?;
+    let pricer = pricer(&index, prices.as_ref())?;
+    let order = args.order.order(&index, pricer.as_ref())?;
+    let page = node.page(order, args.offset, args.limit)?;
+    let prefix = args.of.bytes();
     let shown = page.nodes.len() as u64;
     print(
         args.of.index.json,
+        order,
         page.nodes.into_iter().map(|child| Ok((child.prefix(prefix), child))),
     )?;
     let left = page.total.saturating_sub(args.offset.saturating_add(shown));
@@ -144,22 +178,46 @@ pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
 pub(super) fn top(args: &TopArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
-    let sort = if args.objects { SortBy::Objects } else { SortBy::Bytes };
-    let found = node.top(args.of.prefix.as_bytes(), sort, args.count, args.depth)?;
-    print(args.of.index.json, found.into_iter().map(|found| Ok((found.prefix, found.node))))?;
+    let prices = args.order.prices()?;
+    let pricer = pricer(&index, prices.as_ref())?;
+    let mut order = args.order.order(&index, pricer.as_ref())?;
+    if args.objects {
+        order = order.sorted_by(SortBy::Objects);
+    }
+    let found = node.top(args.of.bytes(), order, args.count, args.depth)?;
+    print(
+        args.of.index.json,
+        order,
+        found.into_iter().map(|found| Ok((found.prefix, found.node))),
+    )?;
     Ok(Exit::Ok)
 }
 
 pub(super) fn descendants(args: &DescendantsArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
-    let prefix = args.of.prefix.as_bytes();
-    let below = node.below(prefix, args.depth, args.min_objects, args.min_bytes.0);
+    let prices = args.min_cost.map(|_| prices(args.prices.as_deref())).transpose()?;
+    let pricer = pricer(&index, prices.as_ref())?;
+    let filter = Filter {
+        depth: args.depth,
+        min_billed: args.min_billed.0,
+        min_bytes: args.min_bytes.0,
+        min_objects: args.min_objects,
+        min_noncurrent: args.min_noncurrent.0,
+        min_delete_markers: args.min_delete_markers,
+        min_cost: args.min_cost.zip(pricer.as_ref()),
+        class: class_slots(&index, args.class.as_deref())?,
+    };
+    // A line has what the filter compares: the cost, and the totals of a class.
+    let by = if pricer.is_some() { SortBy::Cost } else { SortBy::default() };
+    let order = Order::from(by).priced(pricer.as_ref());
+    let order = filter.class.map_or(order, |class| order.in_class(class));
     // The prefix itself is not counted.
-    let below = below.skip(1).take(args.limit.unwrap_or(usize::MAX));
+    let below = node.below_where(args.of.bytes(), filter).skip(1);
+    let below = below.take(args.limit.unwrap_or(usize::MAX));
     let found =
         below.map(|found| found.map(|found| (found.prefix, found.node)).map_err(Into::into));
-    print(args.of.index.json, found)?;
+    print(args.of.index.json, order, found)?;
     Ok(Exit::Ok)
 }
 
@@ -223,10 +281,14 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
         0 => String::new(),
         count => format!(", {count} files"),
     };
+    let totals = index.root()?.totals()?;
     out::line(format_args!(
-        "objects   {}, {}\nprefixes  {}\nindex     {}, {:.1} bytes a prefix\nsource    {} ({}{files})\nrows      {complete}",
+        "objects   {}, {}\nbilled    {} versions, {}; {} delete markers\nprefixes  {}\nindex     {}, {:.1} bytes a prefix\nsource    {} ({}{files})\nrows      {complete}",
         meta.objects,
         out::size(meta.bytes),
+        totals.billed().objects,
+        out::size(totals.billed().bytes),
+        totals.delete_markers,
         meta.prefixes,
         out::size(size),
         size as f64 / meta.prefixes.max(1) as f64,

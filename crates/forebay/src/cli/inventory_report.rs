@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::cost::{AWS_US_EAST_1, Pricer, Prices};
-use forebay_inventory::diff::{self, DiffOptions, Rank, Status};
+use forebay_inventory::diff::{self, Change, DiffOptions, Rank, Status};
 use forebay_inventory::index::Index;
 use forebay_inventory::{render, small};
 
-use super::inventory::{PrefixArgs, json_line, open, shown};
+use super::inventory::{PrefixArgs, SortArg, json_line, open, shown};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -43,7 +43,7 @@ pub(super) fn cost(args: &CostArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
     let pricer = Pricer::new(&index, &prices)?;
-    let prefix = args.of.prefix.as_bytes();
+    let prefix = args.of.bytes();
     let cost = pricer.cost(&node)?;
     let mut below = Vec::new();
     if args.children {
@@ -107,10 +107,10 @@ pub(crate) fn prices(file: Option<&std::path::Path>) -> anyhow::Result<Prices> {
     Prices::parse(&text).map_err(|error| wrong(error.into()))
 }
 
-/// The order of changes.
+/// Which changes come first.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum RankArg {
-    /// By change of bytes, up or down.
+    /// By change, up or down.
     #[default]
     Change,
     /// By growth.
@@ -122,7 +122,11 @@ enum RankArg {
 const DIFF_HELP: &str = "\
 Examples:
   forebay inventory diff ./index-monday ./index-tuesday
-  forebay inventory diff ./old ./new --rank growth --depth 2 --top 20 --json";
+  forebay inventory diff ./old ./new --rank growth --depth 2 --top 20 --json
+  forebay inventory diff ./old ./new --by cost
+
+All versions are compared, in every storage class. By billed bytes, what moved to another class or
+became noncurrent has changed too, although the sum is the same.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = DIFF_HELP)]
@@ -139,9 +143,18 @@ pub(super) struct DiffArgs {
     /// Only prefixes exactly COUNT levels deep.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
-    /// Order of the prefixes.
+    /// Which changes come first.
     #[arg(long, value_enum, default_value_t)]
     rank: RankArg,
+    /// Figure whose changes are ranked.
+    #[arg(long, value_enum, value_name = "FIGURE", default_value_t)]
+    by: SortArg,
+    /// Only changes of objects of this storage class.
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// TOML file with prices [default: Amazon S3 in us-east-1].
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
@@ -155,7 +168,16 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
         RankArg::Growth => Rank::Growth,
         RankArg::Shrinkage => Rank::Shrinkage,
     };
-    let changes = diff::diff(&old, &new, &DiffOptions { rank, top: args.top, depth: args.depth })?;
+    let prices = prices(args.prices.as_deref())?;
+    let options = DiffOptions {
+        rank,
+        by: args.by.into(),
+        top: args.top,
+        depth: args.depth,
+        class: args.class.as_deref(),
+        prices: Some(&prices),
+    };
+    let changes = diff::diff(&old, &new, &options)?;
     if args.json {
         changes.iter().try_for_each(|change| json_line(&render::change(change)))?;
         return Ok(Exit::Ok);
@@ -164,23 +186,53 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
         out::line("no changes")?;
         return Ok(Exit::Ok);
     }
-    out::line(format_args!("{:>16} {:>14}            PREFIX", "BYTES", "OBJECTS"))?;
-    for change in &changes {
-        let sign = if change.bytes() < 0 { '-' } else { '+' };
-        let size = u64::try_from(change.bytes().unsigned_abs()).unwrap_or(u64::MAX);
-        let status = match change.status {
-            Status::Added => "added",
-            Status::Removed => "removed",
-            Status::Changed => "",
-        };
-        out::line(format_args!(
-            "{:>16} {:>+14} {status:>9}  {}",
-            format!("{sign}{}", out::size(size)),
-            change.objects(),
-            shown(&change.prefix)
-        ))?;
-    }
+    out::line(format_args!(
+        "{:>13} {:>13} {:>12} {:>12}            PREFIX",
+        "BILLED", "BYTES", "OBJECTS", "COST"
+    ))?;
+    changes.iter().try_for_each(print_change)?;
     Ok(Exit::Ok)
+}
+
+fn print_change(change: &Change) -> anyhow::Result<()> {
+    let status = match change.status {
+        Status::Added => "added",
+        Status::Removed => "removed",
+        Status::Changed => "",
+    };
+    let cost = change.cost.map_or("?".to_owned(), |(old, new)| format!("{:+.2}", new - old));
+    out::line(format_args!(
+        "{:>13} {:>13} {:>+12} {cost:>12} {status:>9}  {}{}",
+        signed(change.billed()),
+        signed(change.bytes()),
+        change.objects(),
+        shown(&change.prefix),
+        details(change),
+    ))
+}
+
+/// Returns a difference in bytes with its sign.
+fn signed(bytes: i128) -> String {
+    let sign = if bytes < 0 { '-' } else { '+' };
+    let size = u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", out::size(size))
+}
+
+/// Returns what the columns do not show: the classes if several changed or only noncurrent versions
+/// did, and the delete markers.
+fn details(change: &Change) -> String {
+    let mut parts = Vec::new();
+    let is_plain = matches!(&*change.classes, [class] if !class.noncurrent);
+    if !is_plain {
+        for class in &change.classes {
+            let version = if class.noncurrent { " noncurrent" } else { "" };
+            parts.push(format!("{}{version} {}", class.class, signed(class.bytes())));
+        }
+    }
+    if change.delete_markers() != 0 {
+        parts.push(format!("{:+} delete markers", change.delete_markers()));
+    }
+    if parts.is_empty() { String::new() } else { format!("  ({})", parts.join(", ")) }
 }
 
 /// Refuses indexes with different delimiters, which have no prefixes in common.
@@ -211,7 +263,7 @@ pub(super) struct SmallArgs {
 pub(super) fn small_files(args: &SmallArgs) -> anyhow::Result<Exit> {
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
-    let prefix = args.of.prefix.as_bytes();
+    let prefix = args.of.bytes();
     let found = small::most_small(&node, prefix, args.under.0, args.top, args.depth);
     let found = found.map_err(|error| match error {
         small::SmallError::Between(_) => Coded::wrap(Exit::Usage, "--under", error.into()),

@@ -1,7 +1,9 @@
 //! `forebay inventory` end to end: exports to files, the browser without a terminal, and indexes of a
 //! bucket on a real S3 server.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Output;
 
@@ -48,11 +50,11 @@ fn an_export_appears_when_it_is_complete_and_replaces_only_what_it_may() {
     assert_eq!((&report["prefixes"], &report["bytes"]), (&json!(4), &json!(csv.len())));
     let expected = "\
 prefix,prefix_encoded,depth,objects,bytes,descendants,noncurrent_objects,noncurrent_bytes,\
-delete_markers,objects_STANDARD,bytes_STANDARD
-\"\",,0,5,300086,3,0,0,0,5,300086
-a/,,1,4,300085,2,0,0,0,4,300085
-a/b/,,2,2,300005,0,0,0,0,2,300005
-a/c d/,,2,1,70,0,0,0,0,1,70
+delete_markers,billed_bytes,objects_STANDARD,bytes_STANDARD
+\"\",,0,5,300086,3,0,0,0,300086,5,300086
+a/,,1,4,300085,2,0,0,0,300085,4,300085
+a/b/,,2,2,300005,0,0,0,0,300005,2,300005
+a/c d/,,2,1,70,0,0,0,0,70,1,70
 ";
     assert_eq!(csv, expected);
     let printed = run_ok(&dir, &export("-", &["--format", "csv"]));
@@ -105,6 +107,31 @@ fn a_generated_inventory_is_the_same_in_either_format_and_replaces_nothing() {
     let unknown = run(&dir, &["inventory", "generate", "square", "--out", "new"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn a_prefix_that_is_not_utf_8_is_named_on_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"n\xff\xfen");
+    let below = dir.path().join("tree").join(name);
+    fs::create_dir_all(&below).unwrap();
+    fs::write(below.join("x"), "12345").unwrap();
+    run_ok(&dir, &["inventory", "build", "--from", "fs:tree", "--out", "index"]);
+    let ask = |question: &[&str], prefix: &[u8]| {
+        let mut command = without_aws(&dir);
+        command.arg("inventory").args(question).args(["--index", "index"]);
+        command.arg(OsStr::from_bytes(prefix)).output().unwrap()
+    };
+    let found = ask(&["get", "--json"], b"n\xff\xfen/");
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!((&found["bytes"], &found["prefix_encoded"]), (&json!(5), &json!("n%FF%FEn/")));
+    for question in ["children", "top", "descendants", "histogram", "cost", "small-files"] {
+        let output = ask(&[question], b"n\xff\xfen/");
+        assert!(output.status.success(), "{question}: {}", stderr(&output));
+    }
+    for other in [&b"n\xff\xffn/"[..], b"n\xff\xfen"] {
+        assert_eq!(ask(&["get"], other).status.code(), Some(3));
+    }
 }
 
 #[test]

@@ -103,6 +103,18 @@ fn a_tree_is_indexed_and_every_question_answered() {
     };
     assert_eq!(names(&ask("/top?k=3")), ["a/", "a/b/", "e/"]);
     assert_eq!(names(&ask("/top?depth=1&sort=objects")), ["a/", "e/"]);
+    for sort in ["billed", "bytes", "objects", "noncurrent", "delete-markers", "cost", "name"] {
+        let sorted = ask(&format!("/children?prefix=a/&sort={sort}&class=STANDARD"));
+        assert_eq!(names(&sorted), ["a/b/", "a/c d/"], "{sort}");
+        let first = &sorted["items"][0];
+        assert_eq!(
+            (&first["billed_bytes"], &first["class_bytes"]),
+            (&json!(300_005), &json!(300_005))
+        );
+        assert_eq!((&first["noncurrent_bytes"], &first["delete_markers"]), (&json!(0), &json!(0)));
+        assert_eq!(first["cost"].is_number(), sort == "cost", "{sorted}");
+        assert_eq!(names(&ask(&format!("/top?sort={sort}&k=1"))).len(), 1);
+    }
     assert_eq!(names(&ask("/small-files?under=128KiB&k=2")), ["", "a/"]);
     assert_eq!(ask("/small-files?prefix=a/&under=131072")["total"]["small"]["objects"], 3);
     let sizes = ask("/histogram?prefix=e/");
@@ -118,6 +130,15 @@ fn a_tree_is_indexed_and_every_question_answered() {
     let prefixes: Vec<&str> =
         streamed.iter().map(|line| line["prefix"].as_str().unwrap()).collect();
     assert_eq!(prefixes, ["", "a/", "a/b/", "e/"]);
+    let expensive =
+        server.get("/v1/inventories/mine/descendants?min_cost=0.000001&min_billed=2000");
+    let expensive: Vec<Value> = lines(&unchunked(&expensive));
+    let prefixes: Vec<&str> =
+        expensive.iter().map(|line| line["prefix"].as_str().unwrap()).collect();
+    assert_eq!(prefixes, ["", "a/", "a/b/"]);
+    assert!(expensive.iter().all(|line| line["cost"].as_f64().unwrap() > 0.0));
+    let none = server.get("/v1/inventories/mine/descendants?min_noncurrent=1");
+    assert_eq!(lines(&unchunked(&none)).len(), 1, "the prefix of the request alone");
 }
 
 /// Joins a chunked body.
@@ -186,6 +207,10 @@ fn a_missing_resource_names_the_nearest_one() {
         "/v1/inventories/mine/children?limit=0",
         "/v1/inventories/mine/children?limit=1001",
         "/v1/inventories/mine/children?sort=size",
+        "/v1/inventories/mine/children?class=GLACIER",
+        "/v1/inventories/mine/descendants?class=GLACIER",
+        "/v1/inventories/mine/descendants?min_cost=-1",
+        "/v1/inventories/mine/diff?old=mine&by=size",
         "/v1/inventories/mine/top?k=0",
         "/v1/inventories/mine/small-files?under=1000",
         "/v1/inventories/mine/diff",

@@ -6,13 +6,13 @@
     reason = "`has_room` keeps counts and places below 2^32; halves of hashes are meant"
 )]
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use super::run::{Leaf, RunWriter};
 use super::sort;
 use super::{BuildError, OnDuplicate};
 use crate::map::prefetch;
-use crate::object::{Batch, Object};
+use crate::object::{Batch, ClassId, Kind, Month, Object};
 
 /// Rows looked up together, so that their cache misses overlap.
 const TOGETHER: usize = 16;
@@ -30,11 +30,27 @@ struct Dir {
     len: u32,
 }
 
-/// An object and the number of its directory.
+/// An object and the number of its directory. The fields are those of a [`Leaf`], side by side
+/// with the number, so that a row has 32 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    leaf: Leaf,
+    hash: u64,
+    check: u64,
+    size: u64,
     dir: u32,
+    modified: Month,
+    class: ClassId,
+    kind: Kind,
+}
+
+const _: () = assert!(size_of::<Row>() == 32, "a row has no padding");
+
+impl Row {
+    #[inline]
+    fn leaf(&self) -> Leaf {
+        let &Self { hash, check, size, modified, class, kind, .. } = self;
+        Leaf { hash, check, size, modified, class, kind }
+    }
 }
 
 /// What a reader has gathered.
@@ -78,6 +94,8 @@ impl Collector {
 
     /// Adds the objects of a batch, whose keys the caller has checked.
     pub(crate) fn add(&mut self, batch: &Batch) {
+        reserve(&mut self.rows, batch.len());
+        reserve(&mut self.names, batch.keys_size());
         let mut rows = batch.iter().peekable();
         let mut together = [(&[][..], &[][..], 0_u64, None::<&Object>); TOGETHER];
         while rows.peek().is_some() {
@@ -97,8 +115,10 @@ impl Collector {
             for (i, &(dir, name, hash, object)) in together[..count].iter().enumerate() {
                 let Some(object) = object else { continue };
                 let id = self.dir(dir, hash, found[i]);
-                let hash = xxh3_64_with_seed(name, object.version);
-                self.rows.push(Row { leaf: Leaf { hash, object: *object }, dir: id });
+                let key = xxh3_128_with_seed(name, object.version);
+                let &Object { size, modified, class, kind, .. } = object;
+                let (hash, check) = (key as u64, (key >> 64) as u64);
+                self.rows.push(Row { hash, check, size, dir: id, modified, class, kind });
             }
         }
     }
@@ -182,7 +202,7 @@ impl Collector {
             by_dir[*end as usize] = i as u32;
             *end += 1;
         }
-        let hash = |i: u32| rows[i as usize].leaf.hash;
+        let row = |i: u32| &rows[i as usize];
         let mut hashes = Vec::new();
         let start = |id: u32| id.checked_sub(1).map_or(0, |before| ends[before as usize]) as usize;
         for (at, &id) in by_name.iter().enumerate() {
@@ -204,13 +224,15 @@ impl Collector {
             let of_dir = &mut by_dir[start(id)..ends[id as usize] as usize];
             let dir = name(names, dirs[id as usize]);
             if of_dir.len() > 1 {
-                sort_by_hash(of_dir, &hash, &mut hashes);
-                let twice = of_dir.windows(2).filter(|pair| hash(pair[0]) == hash(pair[1])).count();
+                sort_by_hash(of_dir, rows, &mut hashes);
+                let is_same = |a: &Row, b: &Row| (a.hash, a.check) == (b.hash, b.check);
+                let pairs = of_dir.windows(2);
+                let twice = pairs.filter(|pair| is_same(row(pair[0]), row(pair[1]))).count();
                 if twice > 0 {
                     duplicate(dir, twice as u64)?;
                 }
             }
-            out.push(dir, of_dir.iter().map(|&i| &rows[i as usize].leaf))?;
+            out.push(dir, of_dir.iter().map(|&i| row(i).leaf()))?;
         }
         self.names.clear();
         self.dirs.clear();
@@ -220,17 +242,33 @@ impl Collector {
     }
 }
 
-/// Sorts the objects of a directory by their hashes. They are copied side by side to `hashes`,
-/// unless there are too many for that buffer; then the rows are compared.
-fn sort_by_hash(objects: &mut [u32], hash: &impl Fn(u32) -> u64, hashes: &mut Vec<(u64, u32)>) {
+/// Makes room for more items by growing in small steps: doubling would take up to twice the memory
+/// that is counted.
+fn reserve<T>(items: &mut Vec<T>, more: usize) {
+    if items.capacity() - items.len() < more {
+        items.reserve_exact(more.max(items.len() / 8));
+    }
+}
+
+/// Sorts the objects of a directory by their hashes. The first halves are copied side by side to
+/// `hashes`, unless there are too many for that buffer; then the rows are compared.
+fn sort_by_hash(objects: &mut [u32], rows: &[Row], hashes: &mut Vec<(u64, u32)>) {
+    let row = |i: u32| &rows[i as usize];
+    let whole = |i: u32| (row(i).hash, row(i).check, i);
     if objects.len() > SIDE_BY_SIDE_MAX {
-        objects.sort_unstable_by_key(|&i| (hash(i), i));
+        objects.sort_unstable_by_key(|&i| whole(i));
         return;
     }
     hashes.clear();
-    hashes.extend(objects.iter().map(|&i| (hash(i), i)));
+    hashes.extend(objects.iter().map(|&i| (row(i).hash, i)));
     hashes.sort_unstable();
     objects.iter_mut().zip(&*hashes).for_each(|(object, sorted)| *object = sorted.1);
+    // Equal first halves are rare: a key listed twice, or a collision.
+    for same in objects.chunk_by_mut(|&a, &b| row(a).hash == row(b).hash) {
+        if same.len() > 1 {
+            same.sort_unstable_by_key(|&i| whole(i));
+        }
+    }
 }
 
 #[inline]
@@ -246,4 +284,34 @@ fn low(hash: u64) -> u32 {
 #[inline]
 fn high(hash: u64) -> u32 {
     (hash >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_whose_first_halves_collide_are_sorted_by_the_second() {
+        let row = |hash: u64, check: u64| Row {
+            hash,
+            check,
+            size: 0,
+            dir: 0,
+            modified: Month::UNKNOWN,
+            class: ClassId::STANDARD,
+            kind: Kind::Current,
+        };
+        for count in [64, 2 * SIDE_BY_SIDE_MAX as u64] {
+            // Three different keys of each first half.
+            let rows: Vec<Row> = (0..count)
+                .map(|i| row(i * 7 % count / 3, (i * 7 % count) % 3 * 1000 + 1))
+                .collect();
+            let mut objects: Vec<u32> = (0..rows.len() as u32).collect();
+            sort_by_hash(&mut objects, &rows, &mut Vec::new());
+            let sorted: Vec<_> = objects.iter().map(|&i| rows[i as usize].leaf().key()).collect();
+            let mut expected: Vec<_> = rows.iter().map(|row| row.leaf().key()).collect();
+            expected.sort_unstable();
+            assert_eq!(sorted, expected);
+        }
+    }
 }

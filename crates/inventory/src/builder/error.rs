@@ -73,6 +73,9 @@ pub enum BuildError {
     /// The index exceeds the range of positions.
     #[error("the index would be larger than a terabyte")]
     TooLarge,
+    /// The sizes of all versions add up to more than an index can store.
+    #[error("the objects have more than {} bytes together, the limit of an index", u64::MAX)]
+    TooManyBytes,
     /// A key has too many delimiters.
     #[error("a key has more than {DEPTH_MAX} delimiters")]
     TooDeep,

@@ -1,6 +1,5 @@
 //! The general method: readers gather what they read into runs, which are merged.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +9,7 @@ use super::collect::Collector;
 use super::monitor::Stage;
 use super::rows::{OnBadRow, Shared};
 use super::run::{Run, RunWriter};
-use super::{Options, merge, write::IndexWriter};
+use super::{Options, fan_in, merge, write::IndexWriter};
 use crate::object::Batch;
 use crate::source::{BadRow, Part, RowSink, SourceError, Stopped};
 
@@ -140,12 +139,14 @@ pub(crate) fn gather(
     shared.monitor.stage(Stage::Merging);
     let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
     let count = runs.len();
-    let files: Vec<_> = runs.iter().filter_map(Run::path).map(Path::to_owned).collect();
     let duplicate = &mut on_duplicate(options.on_duplicate == OnBadRow::Skip);
-    merge::merge(shared.fs, runs, writer, shared.monitor, duplicate)?;
-    for path in files {
-        shared.fs.remove_file(&path).map_err(BuildError::io("remove", &path))?;
-    }
+    let mut next = || {
+        let number = run_number.fetch_add(1, Ordering::Relaxed);
+        place.file(&format!("run-{number}"))
+    };
+    let fan_in = fan_in::fan_in(options.memory_of_merge());
+    let mut merger = merge::Merger::new(shared.fs, shared.monitor, duplicate);
+    merger.merge_all(runs, fan_in, &mut next, writer)?;
     Ok(count)
 }
 

@@ -7,7 +7,7 @@ use crate::format::LISTED_MAX;
 type Child = (u64, std::cmp::Reverse<u64>);
 
 /// Keeps the largest [`LISTED_MAX`].
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Largest {
     /// At most twice as many as the result.
     children: Vec<Child>,

@@ -2,11 +2,14 @@
 //!
 //! If the source lists its keys in order they are passed directly to the writer. Otherwise several
 //! readers gather directories and their objects, in runs that are spilled when their memory is used
-//! up; the runs are merged, directory by directory, into the writer.
+//! up; the runs are merged, directory by directory, into the writer, in several passes if there are
+//! more of them than may be open at once.
 //!
 //! Invariants:
 //! - An index appears under its name when all of it is on stable storage, or not at all.
-//! - The memory for what is gathered, merged and written stays within what was given.
+//! - The memory for what is gathered, merged and written stays within what was given, and so does the
+//!   number of open files, whatever the number of runs.
+//! - Every sum is exact: one that does not fit 64 bits is an error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use crate::source::{BadRow, Source};
 mod build_dir;
 mod collect;
 mod error;
+mod fan_in;
 mod gather;
 mod largest;
 mod merge;
@@ -117,6 +121,19 @@ impl Options {
     fn memory_of_table(&self) -> u64 {
         self.memory.0 / 8
     }
+
+    /// The part of the memory for the runs that are open in a merge. Runs that stayed in memory have
+    /// as much.
+    fn memory_of_merge(&self) -> u64 {
+        self.memory.0 / 4
+    }
+
+    /// Maximum number of versions of one key that are held while keys arrive in order.
+    fn versions_max(&self) -> usize {
+        // A set has at most 16/7 slots for each version, of 9 bytes, and a larger one beside it
+        // while it grows.
+        usize::try_from(self.memory.0 / 8 / 64).unwrap_or(usize::MAX)
+    }
 }
 
 /// The result of a build.
@@ -128,6 +145,8 @@ pub struct Built {
     pub prefixes: u64,
     /// Bytes of the current objects.
     pub bytes: u64,
+    /// Bytes of all versions.
+    pub billed_bytes: u64,
     /// Rows read, including invalid ones.
     pub rows: u64,
     /// Invalid rows.
@@ -230,6 +249,7 @@ fn build_in(
         objects: written.total.objects,
         prefixes: written.prefixes,
         bytes: written.total.bytes,
+        billed_bytes: written.billed_bytes,
         rows,
         bad_rows,
         bad_rows_shown,
@@ -248,7 +268,7 @@ fn write_meta(
     bad_rows: u64,
     options: &Options,
 ) -> Result<u64, BuildError> {
-    let Written { nodes, table, order, ref slots, total, prefixes } = *written;
+    let Written { nodes, table, order, ref slots, total, prefixes, .. } = *written;
     let meta = Meta {
         version: VERSION,
         generation: place.generation(),

@@ -13,19 +13,37 @@ use forebay_base::fs::{Access, File, FileSystem};
 use super::BuildError;
 use crate::format::varint::{put, take};
 use crate::format::{CHECKSUM_SIZE, checked, checksum};
-use crate::object::{ClassId, Kind, Month, Object};
+use crate::object::{ClassId, Kind, Month};
 
 /// Approximate size of a block in bytes.
 const BLOCK_SIZE: usize = 256 << 10;
 /// Maximum number of objects of an entry.
-const OBJECTS_MAX: usize = 4096;
+pub(crate) const OBJECTS_MAX: usize = 4096;
+/// Approximate memory of an open run in bytes: a block, which ends with the entry that fills it, and
+/// the current directory.
+pub(crate) const READER_SIZE: u64 = 352 << 10;
 const HEAD_SIZE: usize = 4 + CHECKSUM_SIZE;
 
-/// An object directly below its directory, identified by the hash of its name.
+/// An object directly below its directory, identified by 128 bits of a hash of its name and
+/// version. Two objects of one directory are the same key only if both halves are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leaf {
+    /// The half that orders the objects of a directory.
     pub(crate) hash: u64,
-    pub(crate) object: Object,
+    /// The other half, which also orders those whose first halves collide.
+    pub(crate) check: u64,
+    pub(crate) size: u64,
+    pub(crate) modified: Month,
+    pub(crate) class: ClassId,
+    pub(crate) kind: Kind,
+}
+
+impl Leaf {
+    /// What identifies it in its directory.
+    #[inline]
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.hash, self.check)
+    }
 }
 
 /// A finished run.
@@ -33,8 +51,8 @@ pub(crate) struct Leaf {
 pub(crate) enum Run {
     /// Its blocks.
     Memory(Vec<u8>),
-    /// A file with its blocks, removed after it was read.
-    File(PathBuf),
+    /// A file with its blocks, removed after it was read, and its size in bytes.
+    File(PathBuf, u64),
 }
 
 impl Run {
@@ -42,7 +60,15 @@ impl Run {
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Memory(_) => None,
-            Self::File(path) => Some(path),
+            Self::File(path, _) => Some(path),
+        }
+    }
+
+    /// Size of its blocks in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(_, size) => *size,
         }
     }
 }
@@ -69,10 +95,10 @@ impl<'a> RunWriter<'a> {
     }
 
     /// Appends a directory, which is the previous one or comes after it, and its objects.
-    pub(crate) fn push<'l>(
+    pub(crate) fn push(
         &mut self,
         dir: &[u8],
-        mut leaves: impl ExactSizeIterator<Item = &'l Leaf>,
+        mut leaves: impl ExactSizeIterator<Item = Leaf>,
     ) -> Result<(), BuildError> {
         while leaves.len() > 0 {
             let shared = dir.iter().zip(&self.dir).take_while(|(a, b)| a == b).count();
@@ -85,7 +111,7 @@ impl<'a> RunWriter<'a> {
             let count = leaves.len().min(OBJECTS_MAX);
             put(&mut self.bytes, count as u64);
             for leaf in leaves.by_ref().take(count) {
-                put_leaf(&mut self.bytes, leaf);
+                put_leaf(&mut self.bytes, &leaf);
             }
             if self.bytes.len() - self.block >= BLOCK_SIZE {
                 self.end_block()?;
@@ -133,13 +159,17 @@ impl<'a> RunWriter<'a> {
             self.end_block()?;
         }
         self.bytes.truncate(self.block);
-        Ok(if self.file.is_some() { Run::File(self.path) } else { Run::Memory(self.bytes) })
+        Ok(match self.file {
+            Some((_, size)) => Run::File(self.path, size),
+            None => Run::Memory(self.bytes),
+        })
     }
 }
 
 fn put_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
-    out.extend_from_slice(&leaf.hash.to_le_bytes());
-    let Object { size, modified, class, kind, .. } = leaf.object;
+    let &Leaf { hash, check, size, modified, class, kind } = leaf;
+    out.extend_from_slice(&hash.to_le_bytes());
+    out.extend_from_slice(&check.to_le_bytes());
     out.push(class.0);
     let kind = match kind {
         Kind::Current => 0,
@@ -152,6 +182,7 @@ fn put_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
 
 fn take_leaf(data: &mut &[u8]) -> Option<Leaf> {
     let (hash, rest) = data.split_first_chunk::<8>()?;
+    let (check, rest) = rest.split_first_chunk::<8>()?;
     let (&class, rest) = rest.split_first()?;
     *data = rest;
     let modified = take(data)?;
@@ -161,8 +192,8 @@ fn take_leaf(data: &mut &[u8]) -> Option<Leaf> {
         _ => Kind::DeleteMarker,
     };
     let modified = Month::from_number(u16::try_from(modified / 4).ok()?);
-    let object = Object { size: take(data)?, version: 0, modified, class: ClassId(class), kind };
-    Some(Leaf { hash: u64::from_le_bytes(*hash), object })
+    let (hash, check) = (u64::from_le_bytes(*hash), u64::from_le_bytes(*check));
+    Some(Leaf { hash, check, size: take(data)?, modified, class: ClassId(class), kind })
 }
 
 /// Reads a run sequentially.
@@ -186,7 +217,7 @@ impl RunReader {
     pub(crate) fn open(fs: &dyn FileSystem, run: Run) -> Result<Self, BuildError> {
         let (source, path) = match run {
             Run::Memory(bytes) => (Source::Memory(bytes, 0), PathBuf::from("a run in memory")),
-            Run::File(path) => {
+            Run::File(path, _) => {
                 let file = fs.open(&path, Access::Read).map_err(BuildError::io("open", &path))?;
                 (Source::File(file, 0), path)
             }
@@ -287,14 +318,14 @@ mod tests {
     use super::*;
 
     fn leaf(i: u64) -> Leaf {
-        let object = Object {
+        Leaf {
+            hash: i.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            check: !i,
             size: i * i,
-            version: 0,
             modified: Month::from_number(u16::try_from(i % 700).unwrap()),
             class: ClassId(u8::try_from(i % 7).unwrap()),
             kind: [Kind::Current, Kind::Noncurrent, Kind::DeleteMarker][(i % 3) as usize],
-        };
-        Leaf { hash: i.wrapping_mul(0x9E37_79B9_7F4A_7C15), object }
+        }
     }
 
     #[test]
@@ -309,11 +340,11 @@ mod tests {
             for (i, count) in counts.enumerate() {
                 let name = format!("data/{i:06}/").into_bytes();
                 let leaves: Vec<Leaf> = (0..count).map(|n| leaf(n + i as u64)).collect();
-                writer.push(&name, leaves.iter()).unwrap();
+                writer.push(&name, leaves.iter().copied()).unwrap();
                 expected.extend(leaves.into_iter().map(|leaf| (name.clone(), leaf)));
             }
             let run = writer.finish().unwrap();
-            assert_eq!(matches!(run, Run::File(_)), memory_max == 0);
+            assert_eq!(matches!(run, Run::File(..)), memory_max == 0);
             let mut reader = RunReader::open(&fs, run).unwrap();
             let mut found = Vec::new();
             while reader.next_entry().unwrap() {

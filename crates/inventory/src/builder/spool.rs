@@ -13,6 +13,8 @@ use crate::format::table::{self, BUCKET_SIZE, PARTITIONS};
 
 /// Bytes of a waiting prefix in the file: its hash and its position.
 const ENTRY_SIZE: usize = 16;
+/// Memory of a waiting prefix in bytes: its entry, and the average room of a growing list.
+const WAITING_SIZE: u64 = 24;
 
 /// The waiting prefixes.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Spool {
     /// `memory`: maximum number of bytes in memory. `path`: the file for the rest, created when
     /// needed.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf, memory: u64) -> Self {
-        let waiting_max = usize::try_from(memory / ENTRY_SIZE as u64).unwrap_or(usize::MAX);
+        let waiting_max = usize::try_from(memory / WAITING_SIZE).unwrap_or(usize::MAX);
         Self {
             fs,
             path,

@@ -117,6 +117,15 @@ impl Tally {
         }
     }
 
+    /// Whether it has objects in one of the slots of `wanted`.
+    pub(crate) fn has(&self, wanted: u64) -> bool {
+        match self.objects {
+            0 => false,
+            1 => wanted >> self.single.slot & 1 != 0,
+            _ => self.mask & wanted != 0,
+        }
+    }
+
     /// The total of the slots of `wanted`.
     pub(crate) fn total(&self, wanted: u64) -> Amount {
         match self.objects {

@@ -19,7 +19,7 @@ use crate::format::meta::{FileMeta, Slot};
 use crate::format::record::{Encoder, NewRecord, Subtree};
 use crate::format::table::{ROOT_HASH, hash_child};
 use crate::format::{DEPTH_MAX, NAMES_STRIDE, NARROW_MAX, POSITION_END, SLOTS_MAX, listed, order};
-use crate::object::{Kind, Object};
+use crate::object::{ClassId, Kind, Month};
 
 /// One of the prefixes from the root to the current directory.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ struct Frame {
     children: u64,
     by_bytes: Largest,
     by_objects: Largest,
+    /// By the bytes of all versions; `None` as long as it would be `by_bytes`.
+    by_billed: Option<Largest>,
     by_name: Vec<u64>,
 }
 
@@ -45,6 +47,8 @@ pub(crate) struct Written {
     pub(crate) order: FileMeta,
     pub(crate) slots: Vec<Slot>,
     pub(crate) total: Amount,
+    /// Bytes of all versions.
+    pub(crate) billed_bytes: u64,
     pub(crate) prefixes: u64,
 }
 
@@ -62,6 +66,8 @@ pub(crate) struct IndexWriter {
     frames: Vec<Frame>,
     depth: usize,
     slots: Slots,
+    /// Bytes of all versions so far. No other sum of the index is larger.
+    bytes: u64,
 }
 
 /// The slots of classes, assigned at the first occurrence of each class.
@@ -96,6 +102,7 @@ impl IndexWriter {
             frames: vec![root],
             depth: 0,
             slots: Slots { by_class: [[None; 2]; 256], classes: Vec::new(), current: 0 },
+            bytes: 0,
         })
     }
 
@@ -138,16 +145,22 @@ impl IndexWriter {
 
     /// Counts an object of the current directory.
     #[inline]
-    pub(crate) fn add(&mut self, object: &Object) -> Result<(), BuildError> {
+    pub(crate) fn add(
+        &mut self,
+        class: ClassId,
+        kind: Kind,
+        size: u64,
+        month: Month,
+    ) -> Result<(), BuildError> {
         let tally = &mut self.frames[self.depth].tally;
-        if object.kind == Kind::DeleteMarker {
+        if kind == Kind::DeleteMarker {
             tally.delete_markers += 1;
             return Ok(());
         }
-        let noncurrent = object.kind == Kind::Noncurrent;
-        let slot = self.slots.of(object.class.0, noncurrent)?;
-        let counted = Counted { slot, size: object.size, month: object.modified };
-        tally.add(counted, self.histograms);
+        // Checked once here: every other sum is one of a part of these objects.
+        self.bytes = self.bytes.checked_add(size).ok_or(BuildError::TooManyBytes)?;
+        let slot = self.slots.of(class.0, kind == Kind::Noncurrent)?;
+        tally.add(Counted { slot, size, month }, self.histograms);
         Ok(())
     }
 
@@ -166,6 +179,14 @@ impl IndexWriter {
             }
             above.children += 1;
             let total = left.tally.total(current);
+            let has_noncurrent = left.tally.has(!current);
+            if has_noncurrent && above.by_billed.is_none() {
+                above.by_billed = Some(above.by_bytes.clone());
+            }
+            if let Some(by_billed) = &mut above.by_billed {
+                let billed = if has_noncurrent { left.tally.total(u64::MAX) } else { total };
+                by_billed.push(billed.bytes, end);
+            }
             above.by_bytes.push(total.bytes, end);
             above.by_objects.push(total.objects, end);
             left.clear();
@@ -181,7 +202,9 @@ impl IndexWriter {
             let at = self.order.position();
             let count = listed(frame.children);
             let (bytes, objects) = (frame.by_bytes.ends(count), frame.by_objects.ends(count));
-            order::put(self.order.buffer(), &bytes, &objects, &frame.by_name);
+            let billed =
+                frame.by_billed.as_mut().map_or_else(Vec::new, |billed| billed.ends(count));
+            order::put(self.order.buffer(), &bytes, &objects, &billed, &frame.by_name);
             self.order.flush_if_full()?;
             Some(at)
         } else {
@@ -234,6 +257,7 @@ impl IndexWriter {
             order: self.order.finish()?,
             table: self.spool.write_table(&place.file("table"))?,
             total,
+            billed_bytes: self.bytes,
             prefixes,
         })
     }
@@ -246,6 +270,7 @@ impl Frame {
         (self.descendants, self.children) = (0, 0);
         self.by_bytes.clear();
         self.by_objects.clear();
+        self.by_billed = None;
         self.by_name.clear();
     }
 }

@@ -1,14 +1,19 @@
 //! The tree of prefixes in ncdu's export format (`-o`, format 1), to be opened with `ncdu -f`.
 //!
 //! A prefix is a directory. Its direct objects are one file at its end, since an index does not
-//! know single objects; at the maximum depth of an export that file includes everything below. ncdu
-//! needs a name for everything, so that of an empty component is "(empty)".
+//! know single objects, and its noncurrent versions another one; at the maximum depth of an export
+//! these files include everything below. ncdu needs a name for everything, so that of an empty
+//! component is "(empty)".
+//!
+//! The disk usage (`dsize`), which ncdu sorts by, is that of all versions: what is stored and
+//! billed. The apparent size (`asize`) is that of the current objects: what a reader sees.
 
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
 
 use super::{ExportError, Walk};
 use crate::format::histogram::Amount;
+use crate::index::Totals;
 use crate::render::percent_encoded;
 
 pub(super) fn write(
@@ -21,7 +26,7 @@ pub(super) fn write(
     let program = format!("\"progname\":\"forebay\",\"progver\":\"{version}\"");
     write!(out, "[1,2,{{{program},\"timestamp\":{seconds}}}")?;
     // For each open directory, what is in none of its subdirectories so far.
-    let mut open: Vec<Amount> = Vec::new();
+    let mut open: Vec<Totals> = Vec::new();
     let mut top = None;
     while let Some(found) = walk.next()? {
         let depth = found.node.depth();
@@ -29,10 +34,11 @@ pub(super) fn write(
         while open.len() as u64 > deeper {
             close(&mut out, &mut open)?;
         }
-        let total = found.node.total()?;
+        let totals = found.node.totals()?;
         if let Some(above) = open.last_mut() {
-            above.objects = above.objects.saturating_sub(total.objects);
-            above.bytes = above.bytes.saturating_sub(total.bytes);
+            subtract(&mut above.current, totals.current);
+            subtract(&mut above.noncurrent, totals.noncurrent);
+            above.delete_markers = above.delete_markers.saturating_sub(totals.delete_markers);
         }
         let name = if open.is_empty() {
             root(&found.prefix, found.node.delimiter())
@@ -42,7 +48,7 @@ pub(super) fn write(
         write!(out, ",\n[{{\"name\":")?;
         put_json(&mut out, &name)?;
         write!(out, "}}")?;
-        open.push(total);
+        open.push(totals);
     }
     while !open.is_empty() {
         close(&mut out, &mut open)?;
@@ -52,16 +58,35 @@ pub(super) fn write(
     Ok(())
 }
 
+fn subtract(from: &mut Amount, part: Amount) {
+    from.objects = from.objects.saturating_sub(part.objects);
+    from.bytes = from.bytes.saturating_sub(part.bytes);
+}
+
 /// Ends a directory with its direct objects.
-fn close(out: &mut impl Write, open: &mut Vec<Amount>) -> Result<(), ExportError> {
+fn close(out: &mut impl Write, open: &mut Vec<Totals>) -> Result<(), ExportError> {
     let own = open.pop().unwrap_or_default();
-    if own.objects > 0 {
-        let (objects, bytes) = (own.objects, own.bytes);
-        let plural = if objects == 1 { "" } else { "s" };
-        let name = format!("({objects} object{plural})");
-        write!(out, ",\n{{\"name\":\"{name}\",\"asize\":{bytes},\"dsize\":{bytes}}}")?;
-    }
+    let (current, old) = (own.current, own.noncurrent);
+    put_file(out, current.objects, "object", current.bytes, current.bytes)?;
+    put_file(out, old.objects, "noncurrent version", 0, old.bytes)?;
+    put_file(out, own.delete_markers, "delete marker", 0, 0)?;
     out.write_all(b"]")?;
+    Ok(())
+}
+
+/// A file for this many of something, unless there are none.
+fn put_file(
+    out: &mut impl Write,
+    count: u64,
+    what: &str,
+    apparent: u64,
+    stored: u64,
+) -> Result<(), ExportError> {
+    if count > 0 {
+        let plural = if count == 1 { "" } else { "s" };
+        let sizes = format!("\"asize\":{apparent},\"dsize\":{stored}");
+        write!(out, ",\n{{\"name\":\"({count} {what}{plural})\",{sizes}}}")?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::index::{Index, IndexError, Node};
 
 /// The figures of every prefix, in the order of [`Columns::fill`].
-const FIXED: [&str; 7] = [
+const FIXED: [&str; 8] = [
     "depth",
     "objects",
     "bytes",
@@ -13,6 +13,7 @@ const FIXED: [&str; 7] = [
     "noncurrent_objects",
     "noncurrent_bytes",
     "delete_markers",
+    "billed_bytes",
 ];
 
 /// The prefix as text.
@@ -60,6 +61,7 @@ impl<'a> Columns<'a> {
             stats.noncurrent.objects,
             stats.noncurrent.bytes,
             stats.delete_markers,
+            stats.billed().bytes,
         ]);
         // Both are in the order of the index.
         let mut classes = node.classes(&stats).into_iter().peekable();

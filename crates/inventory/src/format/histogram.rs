@@ -17,7 +17,18 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Adds another.
+    /// Adds another, if the sum does not exceed 64 bits.
+    #[inline]
+    #[must_use]
+    pub fn checked_add(self, more: Self) -> Option<Self> {
+        Some(Self {
+            objects: self.objects.checked_add(more.objects)?,
+            bytes: self.bytes.checked_add(more.bytes)?,
+        })
+    }
+
+    /// Adds another part of a whole that is known not to exceed 64 bits, such as all objects of an
+    /// index: a build fails if their sum does.
     #[inline]
     pub fn add(&mut self, more: Self) {
         self.objects = self.objects.saturating_add(more.objects);

@@ -6,7 +6,7 @@
 use forebay_base::checksum::crc32c;
 use serde::{Deserialize, Serialize};
 
-use super::{SLOTS_MAX, VERSION};
+use super::{SLOTS_MAX, VERSION, VERSION_MIN};
 
 /// The name of the file that makes a directory an index.
 pub const INDEX: &str = "index.json";
@@ -90,7 +90,9 @@ pub enum MetaError {
     #[error("it does not describe an index")]
     Json(#[source] serde_json::Error),
     /// Another version of the format.
-    #[error("it has version {0} of the format; this program reads version {VERSION}")]
+    #[error(
+        "it has version {0} of the format; this program reads versions {VERSION_MIN} to {VERSION}"
+    )]
     Version(u32),
     /// A value is invalid.
     #[error("it is invalid: {0}")]
@@ -119,7 +121,7 @@ impl Meta {
             return Err(MetaError::Checksum);
         }
         let VersionOnly { version } = serde_json::from_slice(text).map_err(MetaError::Json)?;
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(MetaError::Version(version));
         }
         let meta: Self = serde_json::from_slice(text).map_err(MetaError::Json)?;

@@ -13,8 +13,10 @@ pub mod record;
 pub mod table;
 pub mod varint;
 
-/// The version of the format.
-pub const VERSION: u32 = 1;
+/// The version of the format that is written.
+pub const VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const VERSION_MIN: u32 = 1;
 /// Bytes of a checksum.
 pub(crate) const CHECKSUM_SIZE: usize = 4;
 /// Size of a position in `nodes` in bytes, where positions have a fixed size.

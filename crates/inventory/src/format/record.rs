@@ -235,9 +235,12 @@ impl<'a> Record<'a> {
         } else {
             take_back(&mut rest)?
         };
+        let mut total = Amount::default();
         for slot in bits(mask) {
             let objects = if single { 1 } else { take_back(&mut rest)? };
-            slots.push((slot, Amount { objects, bytes: take_back(&mut rest)? }));
+            let amount = Amount { objects, bytes: take_back(&mut rest)? };
+            total = total.checked_add(amount)?;
+            slots.push((slot, amount));
         }
         let month = if self.shape & HAS_MONTH != 0 {
             Some(Month::from_number(u16::try_from(take_back(&mut rest)?).ok()?))
@@ -266,10 +269,46 @@ impl<'a> Record<'a> {
         for slot in bits(take_back(&mut rest)?) {
             let amount = Amount { objects: take_back(&mut rest)?, bytes: take_back(&mut rest)? };
             if wanted >> slot & 1 != 0 {
-                total.add(amount);
+                total = total.checked_add(amount)?;
             }
         }
         Some(total)
+    }
+
+    /// The totals of the slots of `wanted` and of all others, and the delete markers. `None` if they
+    /// are invalid.
+    #[inline]
+    #[must_use]
+    pub fn totals(&self, wanted: u64) -> Option<(Amount, Amount, u64)> {
+        let mut rest = self.numbers;
+        let markers = if self.shape & HAS_MARKERS != 0 { take_back(&mut rest)? } else { 0 };
+        let (mut inside, mut outside) = (Amount::default(), Amount::default());
+        if self.shape & IS_SINGLE != 0 {
+            let slot = u32::try_from(take_back(&mut rest)?).ok()?;
+            let single = Amount { objects: 1, bytes: take_back(&mut rest)? };
+            if wanted.checked_shr(slot)? & 1 != 0 {
+                inside = single
+            } else {
+                outside = single
+            }
+            return Some((inside, outside, markers));
+        }
+        for slot in bits(take_back(&mut rest)?) {
+            let amount = Amount { objects: take_back(&mut rest)?, bytes: take_back(&mut rest)? };
+            let sum = if wanted >> slot & 1 != 0 { &mut inside } else { &mut outside };
+            *sum = sum.checked_add(amount)?;
+        }
+        // Their sum is that of all versions.
+        inside.checked_add(outside)?;
+        Some((inside, outside, markers))
+    }
+
+    /// The number of delete markers; `None` if it is invalid.
+    #[inline]
+    #[must_use]
+    pub fn delete_markers(&self) -> Option<u64> {
+        let mut rest = self.numbers;
+        if self.shape & HAS_MARKERS != 0 { take_back(&mut rest) } else { Some(0) }
     }
 
     /// The histograms of the prefix, for its `numbers`; `None` if they are damaged.

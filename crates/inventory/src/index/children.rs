@@ -1,20 +1,8 @@
 //! The direct children of a prefix: all of them, or a page of the largest.
 
-use super::{Index, IndexError, Node};
+use super::{Index, IndexError, Node, Order, SortBy};
 use crate::format::order::Lists;
 use crate::format::{NAMES_STRIDE, listed};
-
-/// The sort order of children.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SortBy {
-    /// The most bytes first.
-    #[default]
-    Bytes,
-    /// The most objects first.
-    Objects,
-    /// By name, byte by byte.
-    Name,
-}
 
 /// Some of a node's children.
 #[derive(Debug, Clone)]
@@ -67,14 +55,25 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// Something there is damaged.
-    pub fn page(&self, sort: SortBy, offset: u64, limit: usize) -> Result<Page<'a>, IndexError> {
+    pub fn page<'p>(
+        &self,
+        sort: impl Into<Order<'p>>,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Page<'a>, IndexError> {
+        let sort = sort.into();
         let total = self.child_count();
         let left = usize::try_from(total.saturating_sub(offset)).unwrap_or(usize::MAX);
         let limit = limit.min(left);
         let nodes = match (self.lists()?, sort) {
             _ if limit == 0 => Vec::new(),
-            (Some(lists), SortBy::Name) => self.page_by_name(&lists, offset, limit)?,
-            (Some(lists), _) if offset.saturating_add(limit as u64) <= listed(total) as u64 => {
+            (Some(lists), by) if by.by == SortBy::Name => {
+                self.page_by_name(&lists, offset, limit)?
+            }
+            (Some(lists), _)
+                if self.is_listed(&lists, sort)
+                    && offset.saturating_add(limit as u64) <= listed(total) as u64 =>
+            {
                 let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                 self.listed(&lists, sort, offset, limit)?
             }
@@ -83,11 +82,24 @@ impl<'a> Node<'a> {
         Ok(Page { nodes, total })
     }
 
-    /// Some of the largest, from the lists.
+    /// Whether the lists have the largest by this order.
+    pub(super) fn is_listed(&self, lists: &Lists<'a>, sort: Order<'_>) -> bool {
+        let by = matches!(sort.by, SortBy::Bytes | SortBy::Objects)
+            || sort.by == SortBy::Billed && self.has_billed(lists);
+        by && !sort.is_in_class()
+    }
+
+    /// Whether a list has the children with the most billed bytes: one of its own, or, without
+    /// noncurrent versions, that of the current bytes.
+    fn has_billed(&self, lists: &Lists<'a>) -> bool {
+        lists.has_billed() || self.index.current_only()
+    }
+
+    /// Some of the largest, from the lists, which have them.
     pub(super) fn listed(
         &self,
         lists: &Lists<'a>,
-        sort: SortBy,
+        sort: Order<'_>,
         offset: usize,
         limit: usize,
     ) -> Result<Vec<Node<'a>>, IndexError> {
@@ -95,8 +107,9 @@ impl<'a> Node<'a> {
         let take = |ends: &mut dyn Iterator<Item = u64>| {
             ends.skip(offset).take(limit).map(|end| self.listed_child(end)).collect()
         };
-        match sort {
+        match sort.by {
             SortBy::Objects => take(&mut lists.by_objects().ok_or_else(damaged)?),
+            SortBy::Billed => take(&mut lists.by_billed().ok_or_else(damaged)?),
             _ => take(&mut lists.by_bytes().ok_or_else(damaged)?),
         }
     }
@@ -111,7 +124,9 @@ impl<'a> Node<'a> {
     pub(super) fn lists(&self) -> Result<Option<Lists<'a>>, IndexError> {
         let Some(at) = self.record.subtree.lists else { return Ok(None) };
         let order = usize::try_from(at).ok().and_then(|at| self.index.order.get(at..));
-        let lists = order.and_then(Lists::read).ok_or_else(|| self.damaged_lists())?;
+        let version = self.index.meta.version;
+        let lists = order.and_then(|order| Lists::read(order, version));
+        let lists = lists.ok_or_else(|| self.damaged_lists())?;
         Ok(Some(lists))
     }
 
@@ -151,18 +166,14 @@ impl<'a> Node<'a> {
     /// A page by examining every child.
     fn page_of_all(
         &self,
-        sort: SortBy,
+        sort: Order<'_>,
         offset: u64,
         limit: usize,
     ) -> Result<Vec<Node<'a>>, IndexError> {
         let mut all = Vec::new();
         for (from_last, node) in (0_u64..).zip(self.children()) {
             let node = node?;
-            let size = match sort {
-                SortBy::Bytes => node.total()?.bytes,
-                SortBy::Objects => node.total()?.objects,
-                SortBy::Name => 0,
-            };
+            let size = node.rank(sort)?;
             // Of equals the first name precedes.
             all.push((std::cmp::Reverse(size), std::cmp::Reverse(from_last), node.end));
         }

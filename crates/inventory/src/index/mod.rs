@@ -17,13 +17,15 @@ use crate::source::Provenance;
 
 mod children;
 mod lookup;
+mod measure;
 mod node;
 mod top;
 mod verify;
 mod walk;
 
-pub use children::{Children, Page, SortBy};
-pub use node::{Class, Node, Stats};
+pub use children::{Children, Page};
+pub use measure::{ClassSlots, Filter, Order, SortBy, UnknownKey};
+pub use node::{Class, Node, Stats, Totals};
 pub use top::FoundPrefix;
 pub use verify::Verified;
 pub use walk::Below;
@@ -88,6 +90,9 @@ pub enum IndexError {
         /// The fault.
         found: &'static str,
     },
+    /// Prefixes are ranked by a cost that cannot be computed.
+    #[error("cannot compute the cost of prefixes: {0}")]
+    Cost(&'static str),
     /// The reader of the answer has left.
     #[error("the query was cancelled because its client disconnected")]
     Gone,
@@ -163,6 +168,12 @@ impl Index {
     #[must_use]
     pub fn delimiter(&self) -> u8 {
         self.delimiter
+    }
+
+    /// Whether it has no noncurrent versions.
+    #[must_use]
+    pub fn current_only(&self) -> bool {
+        self.meta.slots.iter().all(|slot| !slot.noncurrent)
     }
 
     /// The classes, in the order in which nodes name them.

@@ -1,6 +1,6 @@
 //! One prefix of an index, and its figures.
 
-use super::{Histograms, Index, IndexError, Numbers, Record};
+use super::{Histograms, Index, IndexError, Numbers, Order, Record, SortBy};
 use crate::format::histogram::{Amount, Sizes};
 use crate::object::Month;
 
@@ -23,6 +23,43 @@ pub struct Stats {
     /// Delete markers.
     pub delete_markers: u64,
     numbers: Numbers,
+}
+
+/// The totals of a prefix: everything at or below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Current objects.
+    pub current: Amount,
+    /// Noncurrent versions.
+    pub noncurrent: Amount,
+    /// Delete markers, which have no bytes.
+    pub delete_markers: u64,
+}
+
+impl Totals {
+    /// All versions: what is stored and billed, before the minimum sizes and the overhead of
+    /// classes, which only a cost includes.
+    #[must_use]
+    pub fn billed(&self) -> Amount {
+        let mut billed = self.current;
+        billed.add(self.noncurrent);
+        billed
+    }
+}
+
+impl Stats {
+    /// All versions, current and noncurrent.
+    #[must_use]
+    pub fn billed(&self) -> Amount {
+        self.totals().billed()
+    }
+
+    /// The totals, without classes.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let &Self { total: current, noncurrent, delete_markers, .. } = self;
+        Totals { current, noncurrent, delete_markers }
+    }
 }
 
 /// The totals of one storage class.
@@ -100,6 +137,64 @@ impl<'a> Node<'a> {
         total.ok_or_else(|| self.index.damaged_node(self.end))
     }
 
+    /// Its totals: current objects, noncurrent versions and delete markers.
+    ///
+    /// # Errors
+    /// They are damaged.
+    #[inline]
+    pub fn totals(&self) -> Result<Totals, IndexError> {
+        let totals = self.record.totals(self.index.current);
+        let (current, noncurrent, delete_markers) =
+            totals.ok_or_else(|| self.index.damaged_node(self.end))?;
+        Ok(Totals { current, noncurrent, delete_markers })
+    }
+
+    /// All versions of the class to which an order is restricted, or of all classes.
+    ///
+    /// # Errors
+    /// They are damaged.
+    pub fn billed_in(&self, order: Order<'_>) -> Result<Amount, IndexError> {
+        let total = self.record.total(order.slots);
+        total.ok_or_else(|| self.index.damaged_node(self.end))
+    }
+
+    /// The figure by which an order compares it; [`SortBy::Name`] has that of [`SortBy::Billed`].
+    /// Use it for shares: that of a prefix is never less than that of one below it.
+    ///
+    /// # Errors
+    /// The node is damaged, or has no cost.
+    pub fn figure(&self, order: Order<'_>) -> Result<f64, IndexError> {
+        match order.by {
+            SortBy::Cost => Ok(f64::from_bits(self.rank(order)?)),
+            SortBy::Name => Ok(self.rank(Order { by: SortBy::Billed, ..order })? as f64),
+            _ => Ok(self.rank(order)? as f64),
+        }
+    }
+
+    /// A number that is larger for a node that comes first; 0 for [`SortBy::Name`]. That of a node
+    /// is never less than that of one below it.
+    #[inline]
+    pub(super) fn rank(&self, order: Order<'_>) -> Result<u64, IndexError> {
+        let current = self.index.current;
+        let total = |slots| {
+            let total = self.record.total(slots & order.slots);
+            total.ok_or_else(|| self.index.damaged_node(self.end))
+        };
+        match order.by {
+            SortBy::Billed => Ok(total(u64::MAX)?.bytes),
+            SortBy::Bytes => Ok(total(current)?.bytes),
+            SortBy::Objects => Ok(total(current)?.objects),
+            SortBy::Noncurrent => Ok(total(!current)?.bytes),
+            SortBy::DeleteMarkers => {
+                let markers = self.record.delete_markers();
+                markers.ok_or_else(|| self.index.damaged_node(self.end))
+            }
+            // Costs are not negative, so their bits have the order of the numbers.
+            SortBy::Cost => Ok(order.cost(self)?.to_bits()),
+            SortBy::Name => Ok(0),
+        }
+    }
+
     /// The classes that are not empty, in the order of the index.
     pub fn classes(&self, stats: &Stats) -> Vec<Class<'a>> {
         stats.numbers.iter().filter_map(|(slot, total)| self.class(slot, total, None)).collect()
@@ -108,6 +203,24 @@ impl<'a> Node<'a> {
     fn class(&self, slot: usize, total: Amount, sizes: Option<Sizes>) -> Option<Class<'a>> {
         let slot = self.index.meta.slots.get(slot)?;
         Some(Class { name: &slot.class, noncurrent: slot.noncurrent, total, sizes })
+    }
+
+    /// The sizes in each slot that is not empty, with its totals; `None` if the index has no
+    /// histograms.
+    pub(crate) fn sizes(&self) -> Result<Option<Vec<(usize, Amount, Sizes)>>, IndexError> {
+        if !self.index.meta.histograms {
+            return Ok(None);
+        }
+        let damaged = || self.index.damaged_node(self.end);
+        let numbers = self.record.numbers().ok_or_else(damaged)?;
+        let sizes = self.record.histograms(&numbers).ok_or_else(damaged)?.sizes;
+        let totals = numbers.iter().zip(sizes);
+        Ok(Some(totals.map(|((slot, total), (_, sizes))| (slot, total, sizes)).collect()))
+    }
+
+    /// The totals of each slot that is not empty, and the delete markers.
+    pub(crate) fn numbers(&self) -> Result<Numbers, IndexError> {
+        self.record.numbers().ok_or_else(|| self.index.damaged_node(self.end))
     }
 
     /// The classes with their sizes, and the months; `None` if the index has no histograms.

@@ -7,12 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{IndexError, Node, SortBy};
+use super::{IndexError, Node, Order};
 use crate::format::listed;
 
 /// Children taken from a list at first, and later: most nodes need no second batch.
 const AT_FIRST: usize = 2;
 const AT_ONCE: usize = 16;
+/// Number of children of one node that are held whatever the number of results.
+const MANY: usize = 1 << 12;
 
 /// A prefix in the result.
 #[derive(Debug, Clone)]
@@ -41,8 +43,12 @@ enum Step {
 }
 
 /// The search, with the nodes whose children were examined.
-struct Search<'a> {
-    sort: SortBy,
+struct Search<'a, 'p> {
+    sort: Order<'p>,
+    /// Number of results.
+    count: usize,
+    /// Depth of the results; any without one.
+    wanted: Option<u64>,
     heap: BinaryHeap<Candidate>,
     /// Those nodes, each with the index of its parent; the first is the start of the search.
     opened: Vec<(Node<'a>, usize)>,
@@ -50,22 +56,23 @@ struct Search<'a> {
 
 impl<'a> Node<'a> {
     /// The `count` largest prefixes below this one, the largest first: those exactly `depth`
-    /// components deeper, or at any depth. By [`SortBy::Objects`] or otherwise by bytes.
+    /// components deeper, or at any depth. By [`SortBy::Name`](super::SortBy::Name) all are equal.
     ///
     /// * `prefix`: that of this node.
     ///
     /// # Errors
     /// Something there is damaged.
-    pub fn top(
+    pub fn top<'p>(
         &self,
         prefix: &[u8],
-        sort: SortBy,
+        sort: impl Into<Order<'p>>,
         count: usize,
         depth: Option<u64>,
     ) -> Result<Vec<FoundPrefix<'a>>, IndexError> {
-        let mut search = Search { sort, heap: BinaryHeap::new(), opened: Vec::new() };
-        let mut found = Vec::new();
         let wanted = depth.map(|depth| self.depth().saturating_add(depth));
+        let (heap, opened) = (BinaryHeap::new(), Vec::new());
+        let mut search = Search { sort: sort.into(), count, wanted, heap, opened };
+        let mut found = Vec::new();
         if depth == Some(0) || count == 0 {
             return Ok(found);
         }
@@ -93,17 +100,15 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<'a> Search<'a> {
-    fn size(&self, node: &Node<'a>) -> Result<u64, IndexError> {
-        let total = node.total()?;
-        Ok(if self.sort == SortBy::Objects { total.objects } else { total.bytes })
-    }
-
+impl<'a> Search<'a, '_> {
     /// Adds the children of a node.
     fn open(&mut self, node: Node<'a>, above: usize) -> Result<(), IndexError> {
         let place = self.opened.len();
         self.opened.push((node, above));
-        if node.lists()?.is_some() { self.go_on(place, 0) } else { self.all(place, 0) }
+        match node.lists()? {
+            Some(lists) if node.is_listed(&lists, self.sort) => self.go_on(place, 0),
+            _ => self.all(place, 0),
+        }
     }
 
     /// Adds the next few children of a node with lists.
@@ -139,17 +144,30 @@ impl<'a> Search<'a> {
             seen = node.listed(&lists, self.sort, 0, listed)?.iter().map(|node| node.end).collect();
             seen.sort_unstable();
         }
+        // If each child is a result as soon as it is the largest candidate, only as many as there
+        // are results can be. The rest is not held.
+        let each_counts = self.wanted.is_none_or(|wanted| wanted == node.depth() + 1);
+        let held = if each_counts { self.count } else { usize::MAX };
+        let mut largest = Vec::new();
         for child in node.children() {
             let child = child?;
             if seen.binary_search(&child.end).is_err() {
-                self.push(&child, parent)?;
+                largest.push((child.rank(self.sort)?, Reverse(child.end)));
+            }
+            if largest.len() >= held.saturating_mul(2).max(MANY) {
+                largest.select_nth_unstable_by(held - 1, |a, b| b.cmp(a));
+                largest.truncate(held);
             }
         }
+        self.heap.extend(largest.into_iter().map(|(size, order)| {
+            let step = Step::Node { end: order.0, parent };
+            Candidate { size, order, step }
+        }));
         Ok(())
     }
 
     fn push(&mut self, child: &Node<'a>, parent: usize) -> Result<u64, IndexError> {
-        let size = self.size(child)?;
+        let size = child.rank(self.sort)?;
         let step = Step::Node { end: child.end, parent };
         self.heap.push(Candidate { size, order: Reverse(child.end), step });
         Ok(size)

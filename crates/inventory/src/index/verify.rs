@@ -4,6 +4,7 @@
 use forebay_base::checksum::extend;
 
 use super::{Index, IndexError, Node};
+use crate::format::histogram::Amount;
 use crate::format::meta::FileMeta;
 use crate::format::table::{ROOT_HASH, hash_child};
 
@@ -74,31 +75,42 @@ impl Index {
         if node.depth() > 0 && !self.table_has(hash, node.end) {
             return Err(wrong("the table does not contain the record that ends here"));
         }
-        let (mut children, mut descendants, mut objects, mut bytes) = (0, 0, 0_u64, 0_u64);
+        let (mut children, mut descendants, mut below) = (0, 0, [Some(Amount::default()); 2]);
+        let mut markers = Some(0_u64);
         for child in node.children() {
             let child = child?;
             if !node.is_parent_of(&child) {
                 return Err(wrong("a record below is not a child of this one"));
             }
-            let total = child.total()?;
+            let totals = child.totals()?;
             children += 1;
             descendants += 1 + child.descendants();
-            objects = objects.saturating_add(total.objects);
-            bytes = bytes.saturating_add(total.bytes);
+            for (below, of) in below.iter_mut().zip([totals.current, totals.noncurrent]) {
+                *below = below.and_then(|below| below.checked_add(of));
+            }
+            markers = markers.and_then(|sum| sum.checked_add(totals.delete_markers));
             open.push((child, hash_child(hash, child.name())));
         }
         if (children, descendants) != (node.child_count(), node.descendants()) {
             return Err(wrong("the record has a wrong number of prefixes below it"));
         }
-        if objects > stats.total.objects || bytes > stats.total.bytes {
+        let fits = |below: Option<Amount>, own: Amount| {
+            below.is_some_and(|below| below.objects <= own.objects && below.bytes <= own.bytes)
+        };
+        let [current, noncurrent] = below;
+        if !fits(current, stats.total)
+            || !fits(noncurrent, stats.noncurrent)
+            || markers.is_none_or(|markers| markers > stats.delete_markers)
+        {
             return Err(wrong("the totals of its children exceed its own"));
         }
         if let Some(lists) = node.lists()? {
             let damaged = || self.damaged("order", 0, "a list is damaged");
             let by_bytes = lists.by_bytes().ok_or_else(damaged)?;
             let by_objects = lists.by_objects().ok_or_else(damaged)?;
+            let by_billed = lists.by_billed().ok_or_else(damaged)?;
             let by_name = lists.by_name().ok_or_else(damaged)?;
-            for end in by_bytes.chain(by_objects).chain(by_name) {
+            for end in by_bytes.chain(by_objects).chain(by_billed).chain(by_name) {
                 node.listed_child(end)?;
             }
         }

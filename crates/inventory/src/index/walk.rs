@@ -2,7 +2,7 @@
 //!
 //! A prefix that is too small is skipped with everything below it, since nothing below is larger.
 
-use super::{FoundPrefix, IndexError, Node};
+use super::{Filter, FoundPrefix, IndexError, Node};
 
 /// Walks everything below a prefix.
 #[derive(Debug, Clone)]
@@ -17,8 +17,7 @@ pub struct Below<'a> {
     /// The end in `path` of the prefix of each depth, starting with the root.
     ends: Vec<usize>,
     depth_max: u64,
-    min_objects: u64,
-    min_bytes: u64,
+    filter: Filter<'a>,
 }
 
 impl<'a> Node<'a> {
@@ -34,6 +33,15 @@ impl<'a> Node<'a> {
         min_objects: u64,
         min_bytes: u64,
     ) -> Below<'a> {
+        self.below_where(prefix, Filter { depth, min_objects, min_bytes, ..Filter::default() })
+    }
+
+    /// This prefix and those below it that pass a filter, in the order of their names.
+    ///
+    /// * `prefix`: that of this node.
+    #[must_use]
+    pub fn below_where(&self, prefix: &[u8], filter: Filter<'a>) -> Below<'a> {
+        let depth = filter.depth;
         Below {
             open: vec![self.end],
             above: 1,
@@ -41,8 +49,7 @@ impl<'a> Node<'a> {
             path: prefix.to_vec(),
             ends: vec![prefix.len()],
             depth_max: depth.map_or(u64::MAX, |depth| self.depth().saturating_add(depth)),
-            min_objects,
-            min_bytes,
+            filter,
         }
     }
 }
@@ -86,19 +93,11 @@ impl<'a> Below<'a> {
             // From the last name to the first, so that the first is on top.
             for child in node.children() {
                 let child = child?;
-                if self.is_wanted(&child)? {
+                if self.filter.passes(&child)? {
                     self.open.push(child.end);
                 }
             }
         }
         Ok(FoundPrefix { prefix: self.path.clone(), node })
-    }
-
-    fn is_wanted(&self, child: &Node<'a>) -> Result<bool, IndexError> {
-        if self.min_objects == 0 && self.min_bytes == 0 {
-            return Ok(true);
-        }
-        let total = child.total()?;
-        Ok(total.objects >= self.min_objects && total.bytes >= self.min_bytes)
     }
 }

@@ -7,6 +7,7 @@
 use std::str::FromStr;
 
 use super::SourceError;
+use super::foreign::Foreign;
 
 /// The column of one field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -100,13 +101,17 @@ impl Columns {
     /// Finds the columns among the names of a table.
     ///
     /// # Errors
-    /// [`SourceError::Column`] if a specified column is missing or ambiguous, or the key or the
-    /// size is missing.
+    /// [`SourceError::Column`] if a specified column is missing or ambiguous, the key or the size
+    /// is missing, or these are the columns of another store's report.
     pub(crate) fn places<S: AsRef<str>>(
         &self,
         file: &str,
         names: &[S],
     ) -> Result<Places, SourceError> {
+        if let Some(foreign) = Foreign::of_columns(names) {
+            let reason = foreign.reason();
+            return Err(SourceError::Column { file: file.to_owned(), reason });
+        }
         let place = |field| self.place(field, file, names);
         let needed = |field, what: &str| {
             place(field)?.ok_or_else(|| {

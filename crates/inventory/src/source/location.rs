@@ -11,7 +11,7 @@ use bytes::Bytes;
 use forebay_objects::Failure;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use object_store::path::Path as Key;
+use object_store::path::{Path as Key, PathPart};
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use tokio::runtime::Runtime;
 
@@ -37,11 +37,24 @@ impl Remote {
     /// The object with a key, which is used unchanged.
     pub(crate) fn place(&self, key: &str) -> Result<FileLocation, SourceError> {
         self.check(key)?;
-        let key = Key::parse(key).map_err(|source| SourceError::Spec {
-            given: self.location(key),
-            reason: format!("the key is invalid: {source}"),
-        })?;
-        Ok(FileLocation::Remote(self.clone(), key))
+        Ok(FileLocation::Remote(self.clone(), self.exact(key)?))
+    }
+
+    /// A key, or the prefix of keys without its last `/`, in the form of the client, unchanged. The
+    /// client's own parser refuses empty names and removes a `/` at either end, although they are
+    /// parts of a key; its paths hold all of them but a `/` at the beginning.
+    pub(crate) fn exact(&self, key: &str) -> Result<Key, SourceError> {
+        let wrong = |reason: String| SourceError::Spec { given: self.location(key), reason };
+        let mut path = Key::ROOT;
+        for name in key.split('/') {
+            let name = PathPart::parse(name)
+                .map_err(|source| wrong(format!("the key is invalid: {source}")))?;
+            path = path.join(name);
+        }
+        if path.as_ref() != key {
+            return Err(wrong("keys that begin with `/` cannot be read".to_owned()));
+        }
+        Ok(path)
     }
 
     /// Checks that a key may be read, or listed as a prefix.
@@ -161,5 +174,24 @@ impl Read for Body {
             buffer.copy_from_slice(&taken);
         }
         Ok(taken.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::S3;
+
+    #[test]
+    fn a_key_is_used_as_it_is_whatever_names_it_has() {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let s3 = S3::with_stores(move |_| Ok(Arc::clone(&store) as _)).unwrap();
+        let remote = s3.remote("b").unwrap();
+        for key in ["a", "a/b c/ü", "inv//b/1.csv", "a///b", "a/", "a//", "100%/~#?"] {
+            assert_eq!(remote.exact(key).unwrap().as_ref(), key);
+        }
+        for key in ["/a", "//a", "a/../b", "./a", "a\nb"] {
+            assert!(remote.exact(key).is_err(), "{key:?}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::object::Batch;
 mod columns;
 mod csv;
 mod error;
+mod foreign;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

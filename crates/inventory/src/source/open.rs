@@ -8,7 +8,6 @@ use std::sync::Arc;
 use forebay_base::ByteSize;
 use forebay_objects::{Address, AddressError, BucketAddress};
 use object_store::ObjectStore as _;
-use object_store::path::Path as Key;
 
 use super::location::{FileLocation, io_error};
 use super::manifest::NAME as MANIFEST_NAME;
@@ -186,7 +185,10 @@ fn expand(
             bucket_files(bucket, key, settings)?
         }
         _ => {
-            let kind = said.or_else(|| Kind::of(&location.name()));
+            let name = location.name();
+            // Other stores put a name before it; they are refused by what is in it.
+            let is_manifest = || name.ends_with(MANIFEST_NAME).then_some(Kind::Manifest);
+            let kind = said.or_else(|| Kind::of(&name)).or_else(is_manifest);
             if let (Location::Local(path), None) = (location, kind) {
                 path.metadata().map_err(|source| io_error("inspect", path, source))?;
             }
@@ -243,19 +245,27 @@ fn bucket_files(
     prefix: &str,
     settings: &Settings,
 ) -> Result<Vec<Location>, SourceError> {
-    let remote = settings.s3(&format!("s3://{bucket}/{prefix}"))?.remote(bucket)?;
+    let s3 = settings.s3(&format!("s3://{bucket}/{prefix}"))?;
+    let remote = s3.remote(bucket)?;
     remote.check(prefix)?;
+    let files = |keys: Vec<String>| -> Vec<Location> {
+        keys.into_iter().map(|key| Location::S3 { bucket: bucket.to_owned(), key }).collect()
+    };
+    if s3.access().is_some_and(|access| !access.is_directory_bucket(bucket)) {
+        // The listing of the client refuses keys with empty names, such as `reports//manifest.json`.
+        return Ok(files(super::list::keys(s3, bucket, prefix, FILES_MAX)?));
+    }
     let failed = |error: object_store::Error| SourceError::Store {
         act: "list",
         location: remote.location(prefix),
         source: error.into(),
     };
-    let below = Key::parse(prefix).map_err(|e| failed(e.into()))?;
+    let below = remote.exact(prefix.strip_suffix('/').unwrap_or(prefix))?;
     let listed = remote.runtime.block_on(remote.store.list_with_delimiter(Some(&below)));
     let objects = listed.map_err(failed)?.objects;
     let mut keys: Vec<String> = objects.iter().map(|object| object.location.to_string()).collect();
     keys.sort_unstable();
-    Ok(keys.into_iter().map(|key| Location::S3 { bucket: bucket.to_owned(), key }).collect())
+    Ok(files(keys))
 }
 
 impl Kind {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::csv::{self, CsvFile};
 use super::input::{Expected, md5_hex};
-use super::location::FileLocation;
+use super::location::{FileLocation, Remote};
 use super::manifest::{self, CHECKSUM_NAME, Format, MANIFEST_SIZE_MAX, Manifest};
 use super::open::{Location, Settings};
 use super::parquet::{self, ParquetFiles};
@@ -137,18 +137,25 @@ impl Tables {
         let mut provenance = provenance(given, &manifest);
         let manifest_file = file(name.clone(), content.len() as u64, checksum);
         let mut files = Vec::with_capacity(manifest.files.len());
-        for file in &manifest.files {
-            let place = match (location, settings.root.as_deref()) {
-                (Location::Local(path), root) => {
+        match location {
+            Location::Local(path) => {
+                for file in &manifest.files {
+                    let root = settings.root.as_deref();
                     let path = manifest::resolve::local(path, root, &file.key)?;
-                    FileLocation::Local(path, settings.within.clone())
+                    let place = FileLocation::Local(path, settings.within.clone());
+                    files.push((place, file.expected(settings.verify)));
                 }
-                (Location::S3 { bucket, .. }, _) => {
-                    let bucket = manifest.destination.as_ref().unwrap_or(bucket);
-                    settings.s3(&name)?.remote(bucket)?.place(&file.key)?
+            }
+            Location::S3 { bucket, key } => {
+                let named = manifest.destination.as_deref().unwrap_or(bucket);
+                if let Some(first) = manifest.files.first() {
+                    let at = (bucket.as_str(), key.as_str());
+                    let places = RemoteFiles::find(&name, at, named, &first.key, settings)?;
+                    for file in &manifest.files {
+                        files.push((places.place(&file.key)?, file.expected(settings.verify)));
+                    }
                 }
-            };
-            files.push((place, file.expected(settings.verify)));
+            }
         }
         provenance.files = manifest
             .files
@@ -173,6 +180,59 @@ impl Tables {
                 Ok(Self { content: Content::Csv(files.collect(), Arc::new(csv)), provenance })
             }
         }
+    }
+}
+
+/// Where the files of a manifest in a bucket are. The first file determines it for all.
+struct RemoteFiles<'a> {
+    /// The key of the manifest.
+    manifest: &'a str,
+    remote: Remote,
+    /// Which of the places of [`manifest::resolve::remote`].
+    layout: usize,
+}
+
+impl<'a> RemoteFiles<'a> {
+    /// * `name`: that of the manifest in messages. `bucket`, `key`: where it is. `first`: the key
+    ///   of its first file.
+    fn find(
+        name: &str,
+        (bucket, key): (&str, &'a str),
+        named: &str,
+        first: &str,
+        settings: &Settings,
+    ) -> Result<Self, SourceError> {
+        let s3 = settings.s3(name)?;
+        let (mut refused, mut tried) = (None, Vec::new());
+        let places = manifest::resolve::remote(key, first);
+        for (layout, (in_named, place)) in places.into_iter().enumerate() {
+            let bucket = if in_named { named } else { bucket };
+            let location = format!("s3://{bucket}/{place}");
+            if tried.contains(&location) {
+                continue;
+            }
+            tried.push(location);
+            let found = s3.remote(bucket).and_then(|remote| {
+                let size = remote.place(&place)?.size()?;
+                Ok(size.map(|_| remote))
+            });
+            match found {
+                Ok(Some(remote)) => return Ok(Self { manifest: key, remote, layout }),
+                Ok(None) => {}
+                // A copy is read also where the bucket that the manifest names is another account's.
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| SourceError::Manifest {
+            manifest: name.to_owned(),
+            reason: format!("its file {first:?} does not exist; tried {}", tried.join(", ")),
+        }))
+    }
+
+    fn place(&self, key: &str) -> Result<FileLocation, SourceError> {
+        let places = manifest::resolve::remote(self.manifest, key);
+        let place = places.into_iter().nth(self.layout).map_or(key.to_owned(), |(_, key)| key);
+        self.remote.place(&place)
     }
 }
 

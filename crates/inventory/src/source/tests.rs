@@ -143,3 +143,62 @@ fn contradictions_and_missing_files_are_reported() {
         assert!(error.contains(reason), "{specs:?}: {error}");
     }
 }
+
+#[test]
+fn reports_of_azure_and_google_are_refused_by_name_and_never_read_as_those_of_s3() {
+    let dir = tempfile::tempdir().unwrap();
+    let azure = "Name,Creation-Time,Last-Modified,Content-Length,BlobType,AccessTier\n\
+                 a/b,2024-01-01T00:00:00Z,2024-01-01T00:00:00Z,5,BlockBlob,Hot\n";
+    let google = "project,bucket,name,location,size,timeCreated,storageClass\n\
+                  1,b,a/b,EU,5,2024-01-01T00:00:00Z,NEARLINE\n";
+    let text = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
+    let one: ArrayRef = Arc::new(UInt64Array::from(vec![5]));
+    let parquet_of = |names: [&'static str; 4]| {
+        let [name, size, class, other] = names;
+        let columns = vec![
+            (name, text("a")),
+            (size, Arc::clone(&one)),
+            (class, text("STANDARD")),
+            (other, text("x")),
+        ];
+        parquet(columns, 10)
+    };
+    let azure_manifest = r#"{"destinationContainer":"c","endpoint":"e","files":[],
+        "ruleDefinition":{"filters":{}},"ruleName":"r","status":"Succeeded","version":"1.0"}"#;
+    let google_manifest = r#"{"report_config":{"display_name":"d"},"records_processed":1,
+        "shard_count":1,"report_shards_file_names":["x_0.csv"]}"#;
+    let cases: [(&str, Vec<u8>, &str); 9] = [
+        ("azure.csv", azure.into(), "Azure Blob Storage"),
+        ("azure.csv.gz", gzip(azure.as_bytes()), "Azure Blob Storage"),
+        ("google.csv", google.into(), "Google Cloud Storage"),
+        (
+            "azure.parquet",
+            parquet_of(["Name", "Content-Length", "AccessTier", "Metadata"]),
+            "Azure Blob Storage",
+        ),
+        (
+            "google.parquet",
+            parquet_of(["name", "size", "storageClass", "timeCreated"]),
+            "Google Cloud Storage",
+        ),
+        ("rule-manifest.json", azure_manifest.into(), "Azure Blob Storage"),
+        ("manifest.json", azure_manifest.into(), "Azure Blob Storage"),
+        ("7d1e_2024-01-01T00:00_manifest.json", google_manifest.into(), "Google Cloud Storage"),
+        ("both/manifest.json", google_manifest.into(), "Google Cloud Storage"),
+    ];
+    for (name, content, store) in cases {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        let error = testing::chain(&read(path.to_str().unwrap(), &settings()).unwrap_err());
+        assert!(
+            error.contains(store) && error.contains("must not be priced as such"),
+            "{name}: {error}"
+        );
+        assert!(error.contains("key, size and class"), "{name}: a way out: {error}");
+    }
+    // Columns that the user names do not make its classes those of S3.
+    let named = Settings { columns: "key=name,size=size,class=-".parse().unwrap(), ..settings() };
+    let google = dir.path().join("google.csv");
+    assert!(read(google.to_str().unwrap(), &named).is_err());
+}

@@ -1,11 +1,11 @@
 //! Costs, differences and small objects, against what is computed object by object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_inventory::cost::{Pricer, Prices};
-use forebay_inventory::diff::{Change, DiffOptions, Rank, Status, diff};
+use forebay_inventory::cost::{CostError, Pricer, Prices};
+use forebay_inventory::diff::{Change, ClassChange, DiffOptions, Rank, Status, diff};
 use forebay_inventory::format::histogram::Amount;
-use forebay_inventory::index::{Index, IndexError};
+use forebay_inventory::index::{Index, IndexError, SortBy};
 use forebay_inventory::load::{Load, Shape};
 use forebay_inventory::object::{Classes, Kind, Object};
 use forebay_inventory::small;
@@ -146,14 +146,25 @@ fn a_difference_has_every_prefix_that_changed_and_no_other() {
             let status = match (old, new) {
                 (None, _) => Status::Added,
                 (_, None) => Status::Removed,
-                (old, new) if old.map(Counted::total) == new.map(Counted::total) => return None,
+                (Some(old), Some(new)) if old.classes == new.classes => return None,
                 _ => Status::Changed,
             };
-            let [old, new] = [old, new].map(|counted| counted.unwrap_or(&none).total());
-            Some(Change { prefix: prefix.clone(), status, old, new })
+            let [old, new] = [old, new].map(|counted| counted.unwrap_or(&none));
+            let classes = old.classes.keys().chain(new.classes.keys()).collect::<BTreeSet<_>>();
+            let classes = classes.into_iter().filter_map(|class| {
+                let of = |counted: &Counted| counted.classes.get(class).copied();
+                let (old, new) = (of(old).unwrap_or_default(), of(new).unwrap_or_default());
+                let (class, noncurrent) = class.clone();
+                (old != new).then_some(ClassChange { class, noncurrent, old, new })
+            });
+            let classes = classes.collect();
+            let (old, new) = (old.totals(), new.totals());
+            Some(Change { prefix: prefix.clone(), status, old, new, classes, cost: None })
         })
         .collect();
-    let question = |rank, top, depth| DiffOptions { rank, top, depth };
+    let by = SortBy::Bytes;
+    let question =
+        |rank, top, depth| DiffOptions { rank, by, top, depth, ..DiffOptions::default() };
     let ask = |question| diff(&old_index, &new_index, &question).unwrap();
     let all = ask(question(Rank::Change, usize::MAX, None));
     assert!(all.is_sorted_by_key(|change| std::cmp::Reverse(change.bytes().abs())));
@@ -183,8 +194,11 @@ fn an_abandoned_question_ends_where_it_is() {
     let gone = |error: IndexError| assert!(matches!(error, IndexError::Gone), "{error}");
     gone(below.next().unwrap().unwrap_err());
     assert!(below.next().is_none());
-    let question = DiffOptions { rank: Rank::Change, top: 10, depth: None };
-    gone(diff(&asked, &index, &question).unwrap_err());
+    let question = DiffOptions { top: 10, ..DiffOptions::default() };
+    match diff(&asked, &index, &question).unwrap_err() {
+        CostError::Index(error) => gone(error),
+        error => panic!("{error}"),
+    }
     gone(asked.root().unwrap_err());
     // The index itself answers on.
     assert!(index.root().unwrap().below(b"", None, 0, 0).all(|found| found.is_ok()));

@@ -104,6 +104,7 @@ fn check_row(prefix: &[u8], counted: &Counted, of: &dyn Fn(&str) -> u64) {
     assert_eq!(of("delete_markers"), counted.markers);
     let old = class("Other class", true);
     assert_eq!((of("noncurrent_objects"), of("noncurrent_bytes")), (old.objects, old.bytes));
+    assert_eq!(of("billed_bytes"), counted.total().bytes + old.bytes);
     assert_eq!(of("noncurrent_objects_Other_class"), old.objects);
     assert_eq!(of("noncurrent_bytes_Other_class"), old.bytes);
     for (name, column) in
@@ -183,27 +184,25 @@ fn csv_has_the_same_rows() {
 }
 
 /// Directories by their place, as names are no paths: what is in them, and below.
-fn sums(directory: &Value, sums: &mut Vec<(String, u64)>) -> u64 {
+fn sums(directory: &Value, size: &str, sums: &mut Vec<(String, u64)>) -> u64 {
     let entries = directory.as_array().unwrap();
     let at = sums.len();
     sums.push((entries[0]["name"].as_str().unwrap().to_owned(), 0));
     let of = entries[1..].iter().map(|entry| match entry {
-        Value::Object(file) => {
-            assert_eq!(file["asize"], file["dsize"]);
-            file["asize"].as_u64().unwrap()
-        }
-        directory => self::sums(directory, sums),
+        Value::Object(file) => file[size].as_u64().unwrap(),
+        directory => self::sums(directory, size, sums),
     });
     let total = of.sum();
     sums[at].1 = total;
     total
 }
 
-fn tree(file: &[u8]) -> Vec<(String, u64)> {
+/// `size`: what is added up, `asize` or `dsize`.
+fn tree(file: &[u8], size: &str) -> Vec<(String, u64)> {
     let json: Value = serde_json::from_slice(file).unwrap();
     assert_eq!(json[0], 1);
     let mut directories = Vec::new();
-    sums(&json[3], &mut directories);
+    sums(&json[3], size, &mut directories);
     directories
 }
 
@@ -211,17 +210,25 @@ fn tree(file: &[u8]) -> Vec<(String, u64)> {
 fn a_tree_for_ncdu_adds_up_to_the_same_at_every_prefix() {
     let case = case();
     let (count, file) = case.export(b"", Format::Ncdu, None);
-    let directories = tree(&file);
+    let directories = tree(&file, "asize");
     assert_eq!(directories.len() as u64, count);
     let bytes = case.counted.values().map(|counted| counted.total().bytes);
     assert!(directories.iter().map(|(_, bytes)| *bytes).eq(bytes), "in the order of names");
+    // What is stored and billed: noncurrent versions too.
+    let stored = case.counted.values().map(|counted| counted.of(None, None).bytes);
+    assert!(tree(&file, "dsize").iter().map(|(_, bytes)| *bytes).eq(stored));
     assert_eq!(directories[0].0, "/");
     assert!(directories.iter().any(|(name, _)| name == "not%FFtext"));
     assert!(directories.iter().any(|(name, _)| name == "(empty)"));
     // Where it ends, what is deeper is still counted.
     let (count, cut) = case.export(b"a/", Format::Ncdu, Some(0));
-    assert_eq!((count, tree(&cut)), (1, vec![("/a".to_owned(), 2000 + 3000 + 4000)]));
-    assert!(String::from_utf8(cut).unwrap().contains("\"(3 objects)\""));
+    let of_a = |bytes| (1, vec![("/a".to_owned(), bytes)]);
+    assert_eq!((count, tree(&cut, "asize")), of_a(2000 + 3000 + 4000));
+    assert_eq!((count, tree(&cut, "dsize")), of_a(2000 + 3000 + 4000 + 3001));
+    let cut = String::from_utf8(cut).unwrap();
+    for name in ["(3 objects)", "(1 noncurrent version)", "(1 delete marker)"] {
+        assert!(cut.contains(&format!("\"{name}\"")), "{name}: {cut}");
+    }
 }
 
 #[test]
@@ -245,7 +252,9 @@ fn ncdu_itself_reads_the_tree() {
     let output = ncdu.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{stderr}");
-    assert_eq!(tree(&output.stdout), tree(&file));
+    for size in ["asize", "dsize"] {
+        assert_eq!(tree(&output.stdout, size), tree(&file, size));
+    }
 }
 
 #[test]

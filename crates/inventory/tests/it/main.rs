@@ -5,5 +5,8 @@ mod answers;
 mod crash;
 mod damage;
 mod export;
+mod golden;
+mod limits;
 mod oracle;
 mod trees;
+mod versions;

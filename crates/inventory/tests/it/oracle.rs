@@ -8,7 +8,7 @@ use forebay_base::bytes::ByteSize;
 use forebay_base::fs::RealFs;
 use forebay_inventory::builder::{self, BuildError, Built, Monitor, OnBadRow, Options};
 use forebay_inventory::format::histogram::Amount;
-use forebay_inventory::index::{Index, Node, SortBy};
+use forebay_inventory::index::{Filter, Index, Node, Order, SortBy, Totals};
 use forebay_inventory::object::{Batch, Classes, Kind, Month, Object};
 use forebay_inventory::source::{Part, Provenance, RowSink, Source, SourceError};
 
@@ -93,11 +93,37 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
+    /// Current objects.
     pub(crate) fn total(&self) -> Amount {
+        self.of(None, Some(false))
+    }
+
+    /// Objects of one class or all, current or noncurrent or both.
+    pub(crate) fn of(&self, class: Option<&str>, noncurrent: Option<bool>) -> Amount {
         let mut total = Amount::default();
-        let current = self.classes.iter().filter(|((_, noncurrent), _)| !noncurrent);
-        current.for_each(|(_, amount)| total.add(*amount));
+        let wanted = self.classes.iter().filter(|((of, old), _)| {
+            class.is_none_or(|class| of == class) && noncurrent.is_none_or(|wanted| *old == wanted)
+        });
+        wanted.for_each(|(_, amount)| total.add(*amount));
         total
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let (current, noncurrent) = (self.total(), self.of(None, Some(true)));
+        Totals { current, noncurrent, delete_markers: self.markers }
+    }
+
+    /// What a key compares, of one class or all.
+    pub(crate) fn figure(&self, by: SortBy, class: Option<&str>) -> u64 {
+        match by {
+            SortBy::Billed => self.of(class, None).bytes,
+            SortBy::Bytes => self.of(class, Some(false)).bytes,
+            SortBy::Objects => self.of(class, Some(false)).objects,
+            SortBy::Noncurrent => self.of(class, Some(true)).bytes,
+            SortBy::DeleteMarkers => self.markers,
+            SortBy::Cost => panic!("there are no prices"),
+            SortBy::Name => 0,
+        }
     }
 }
 
@@ -140,6 +166,7 @@ pub(crate) fn counted(node: &Node<'_>) -> Counted {
     counted.months.extend(months);
     assert_eq!(counted.total(), stats.total);
     assert_eq!(node.total().unwrap(), stats.total);
+    assert_eq!((node.totals().unwrap(), stats.totals()), (counted.totals(), counted.totals()));
     counted
 }
 
@@ -157,27 +184,54 @@ pub(crate) fn check(index: &Index, expected: &BTreeMap<Vec<u8>, Counted>) {
         assert_eq!(node.depth(), depth(prefix) as u64);
         let children: Vec<_> =
             below.filter(|(other, _)| depth(other) == depth(prefix) + 1).collect();
-        check_children(&node, prefix, &children);
+        check_children(&node, prefix, &children, index);
     }
 }
 
-fn check_children(node: &Node<'_>, prefix: &[u8], children: &[(&Vec<u8>, &Counted)]) {
+/// Every key that needs no prices.
+pub(crate) const KEYS: [SortBy; 6] = [
+    SortBy::Billed,
+    SortBy::Bytes,
+    SortBy::Objects,
+    SortBy::Noncurrent,
+    SortBy::DeleteMarkers,
+    SortBy::Name,
+];
+
+/// Orders of an index: by every key, and by some of the objects of one class.
+fn orders(index: &Index) -> Vec<(Order<'static>, Option<String>)> {
+    let class = index.class_names().first().map(|name| (*name).to_owned());
+    let of_class = class.as_deref().and_then(|class| index.class(class));
+    KEYS.iter()
+        .flat_map(|&by| {
+            let order = Order::from(by);
+            let in_class = of_class
+                .filter(|_| matches!(by, SortBy::Billed | SortBy::Noncurrent))
+                .map(|slots| (order.in_class(slots), class.clone()));
+            std::iter::once((order, None)).chain(in_class)
+        })
+        .collect()
+}
+
+fn check_children(
+    node: &Node<'_>,
+    prefix: &[u8],
+    children: &[(&Vec<u8>, &Counted)],
+    index: &Index,
+) {
     assert_eq!(node.child_count(), children.len() as u64);
     let name = |child: &[u8]| child[prefix.len()..child.len() - 1].to_vec();
-    for sort in [SortBy::Name, SortBy::Bytes, SortBy::Objects] {
+    for (order, class) in orders(index) {
         let mut sorted = children.to_vec();
-        match sort {
-            SortBy::Name => {}
-            SortBy::Bytes => sorted.sort_by_key(|(_, c)| std::cmp::Reverse(c.total().bytes)),
-            SortBy::Objects => sorted.sort_by_key(|(_, c)| std::cmp::Reverse(c.total().objects)),
-        }
+        let size = |counted: &Counted| counted.figure(order.by(), class.as_deref());
+        sorted.sort_by_cached_key(|(_, counted)| std::cmp::Reverse(size(counted)));
         for (offset, limit) in [(0, 3), (0, usize::MAX), (1, 2), (70, 100), (5000, 10)] {
-            let page = node.page(sort, offset as u64, limit).unwrap();
+            let page = node.page(order, offset as u64, limit).unwrap();
             assert_eq!(page.total, children.len() as u64);
             let names: Vec<_> = page.nodes.iter().map(|node| node.name().to_vec()).collect();
             let expected: Vec<_> =
                 sorted.iter().skip(offset).take(limit).map(|(child, _)| name(child)).collect();
-            assert_eq!(names, expected, "{sort:?} {offset} {limit}");
+            assert_eq!(names, expected, "{order:?} {offset} {limit}");
         }
     }
 }
@@ -189,53 +243,77 @@ pub(crate) fn check_largest(index: &Index, expected: &BTreeMap<Vec<u8>, Counted>
     let below: Vec<_> = expected
         .iter()
         .filter(|(other, _)| other.starts_with(prefix) && other.len() > prefix.len())
-        .map(|(other, counted)| (other.clone(), counted.total()))
         .collect();
     for wanted in [None, Some(1), Some(2), Some(3)] {
         let at_depth: Vec<_> = below
             .iter()
             .filter(|(other, _)| wanted.is_none_or(|wanted| depth(other) == depth(prefix) + wanted))
             .collect();
-        for sort in [SortBy::Bytes, SortBy::Objects] {
-            let size = |amount: Amount| match sort {
-                SortBy::Objects => amount.objects,
-                _ => amount.bytes,
-            };
-            let mut sizes: Vec<u64> = at_depth.iter().map(|(_, amount)| size(*amount)).collect();
+        for (order, class) in orders(index) {
+            let size = |counted: &Counted| counted.figure(order.by(), class.as_deref());
+            let mut sizes: Vec<u64> = at_depth.iter().map(|(_, counted)| size(counted)).collect();
             sizes.sort_unstable_by_key(|&size| std::cmp::Reverse(size));
             for count in [1, 10, 100, usize::MAX] {
-                let found = node.top(prefix, sort, count, wanted).unwrap();
+                let found = node.top(prefix, order, count, wanted).unwrap();
                 let mut seen = std::collections::BTreeSet::new();
                 let found: Vec<u64> = found
                     .iter()
                     .map(|found| {
-                        let total = found.node.total().unwrap();
-                        assert_eq!(expected[&found.prefix].total(), total);
                         assert!(seen.insert(found.prefix.clone()));
-                        size(total)
+                        size(&expected[&found.prefix])
                     })
                     .collect();
-                assert_eq!(found, sizes[..count.min(sizes.len())]);
+                assert_eq!(found, sizes[..count.min(sizes.len())], "{order:?} {count}");
             }
         }
-        for (objects, bytes) in [(0, 0), (2, 0), (0, 1 << 20), (3, 1000)] {
-            let found: Vec<_> = node
-                .below(prefix, wanted, objects, bytes)
-                .map(|found| found.unwrap().prefix)
-                .collect();
-            let expected: Vec<_> = std::iter::once(prefix.to_vec())
-                .chain(
-                    below
-                        .iter()
-                        .filter(|(other, amount)| {
-                            wanted.is_none_or(|wanted| depth(other) <= depth(prefix) + wanted)
-                                && amount.objects >= objects
-                                && amount.bytes >= bytes
-                        })
-                        .map(|(other, _)| other.clone()),
-                )
-                .collect();
-            assert_eq!(found, expected);
-        }
+        check_filters(index, &node, prefix, &below, wanted);
+    }
+}
+
+fn check_filters(
+    index: &Index,
+    node: &Node<'_>,
+    prefix: &[u8],
+    below: &[(&Vec<u8>, &Counted)],
+    depth: Option<u64>,
+) {
+    let depth_of = |prefix: &[u8]| prefix.iter().filter(|&&byte| byte == b'/').count() as u64;
+    let class = index.class_names().first().map(|name| (*name).to_owned());
+    let of_class = class.as_deref().and_then(|class| index.class(class));
+    let none = Filter { depth, ..Filter::default() };
+    for filter in [
+        none,
+        Filter { min_objects: 2, ..none },
+        Filter { min_bytes: 1 << 20, ..none },
+        Filter { min_objects: 3, min_bytes: 1000, ..none },
+        Filter { min_billed: 1 << 21, ..none },
+        Filter { min_noncurrent: 1, ..none },
+        Filter { min_delete_markers: 2, ..none },
+        Filter { class: of_class, ..none },
+        Filter { class: of_class, min_billed: 1 << 20, ..none },
+    ] {
+        let found: Vec<_> =
+            node.below_where(prefix, filter).map(|found| found.unwrap().prefix).collect();
+        let class = filter.class.and(class.as_deref());
+        let passes = |counted: &Counted| {
+            let least = [
+                (SortBy::Billed, filter.min_billed),
+                (SortBy::Bytes, filter.min_bytes),
+                (SortBy::Objects, filter.min_objects),
+                (SortBy::Noncurrent, filter.min_noncurrent),
+                (SortBy::DeleteMarkers, filter.min_delete_markers),
+            ];
+            least.iter().all(|&(by, least)| counted.figure(by, class) >= least)
+                && class.is_none_or(|class| counted.of(Some(class), None).objects > 0)
+        };
+        let wanted = below
+            .iter()
+            .filter(|(other, _)| {
+                depth.is_none_or(|depth| depth_of(other) <= depth_of(prefix) + depth)
+            })
+            .filter(|(_, counted)| passes(counted));
+        let expected: Vec<_> =
+            std::iter::once(prefix).chain(wanted.map(|(other, _)| other.as_slice())).collect();
+        assert_eq!(found, expected, "{filter:?}");
     }
 }

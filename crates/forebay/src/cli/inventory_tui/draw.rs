@@ -57,14 +57,21 @@ fn children(frame: &mut Frame<'_>, view: &View, area: Rect) {
     }
     let wide = area.width >= NARROW;
     let costs = wide && view.has_costs;
+    let versions = wide && view.has_versions;
     let head = |name: &str, sort: Sort| {
         if view.sort == sort { format!("{name}*") } else { name.to_owned() }
     };
     let mut widths = vec![Constraint::Length(10), Constraint::Length(6)];
-    let mut heads = vec![format!("{:>10}", head("BYTES", Sort::Bytes)), format!("{:>6}", "SHARE")];
+    let mut heads =
+        vec![format!("{:>10}", head("BILLED", Sort::Billed)), format!("{:>6}", "SHARE")];
     if wide {
         widths.push(Constraint::Length(BAR));
         heads.push(String::new());
+    }
+    if versions {
+        widths.extend([Constraint::Length(10), Constraint::Length(11)]);
+        heads.push(format!("{:>10}", head("BYTES", Sort::Bytes)));
+        heads.push(format!("{:>11}", head("NONCURRENT", Sort::Noncurrent)));
     }
     widths.push(Constraint::Length(11));
     heads.push(format!("{:>11}", head("OBJECTS", Sort::Objects)));
@@ -75,9 +82,13 @@ fn children(frame: &mut Frame<'_>, view: &View, area: Rect) {
     widths.push(Constraint::Fill(1));
     heads.push(head("NAME", Sort::Name));
     let rows = view.rows.iter().map(|row| {
-        let mut cells = vec![format!("{:>10}", row.bytes), format!("{:>5.1}%", row.share * 100.0)];
+        let mut cells = vec![format!("{:>10}", row.billed), format!("{:>5.1}%", row.share * 100.0)];
         if wide {
             cells.push(filled(row.share, BAR));
+        }
+        if versions {
+            cells.push(format!("{:>10}", row.bytes));
+            cells.push(format!("{:>11}", row.noncurrent));
         }
         cells.push(format!("{:>11}", row.objects));
         if costs {

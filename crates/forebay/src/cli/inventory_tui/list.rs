@@ -14,8 +14,12 @@ pub(super) const BY_COST_MAX: u64 = 2_000;
 /// Order of the children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
+    /// Bytes of all versions.
     #[default]
+    Billed,
+    /// Bytes of the current objects.
     Bytes,
+    Noncurrent,
     Objects,
     Name,
     Cost,
@@ -24,7 +28,9 @@ pub(super) enum Sort {
 impl Sort {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Bytes => "bytes",
+            Self::Billed => "billed bytes",
+            Self::Bytes => "current bytes",
+            Self::Noncurrent => "noncurrent bytes",
             Self::Objects => "objects",
             Self::Name => "name",
             Self::Cost => "cost",
@@ -32,12 +38,14 @@ impl Sort {
     }
 
     /// The corresponding order of the index.
-    fn of_index(self) -> SortBy {
+    pub(super) fn of_index(self) -> SortBy {
         match self {
+            Self::Billed => SortBy::Billed,
+            Self::Bytes => SortBy::Bytes,
+            Self::Noncurrent => SortBy::Noncurrent,
             Self::Objects => SortBy::Objects,
             Self::Name => SortBy::Name,
-            // Children sorted by cost are all held, so this is not used again.
-            Self::Bytes | Self::Cost => SortBy::Bytes,
+            Self::Cost => SortBy::Cost,
         }
     }
 }
@@ -92,6 +100,7 @@ impl<'a> List<'a> {
         if place < self.first || end > held_end {
             // Reads some before the position too, in case the user scrolls up.
             self.first = place.saturating_sub(WINDOW as u64 / 4);
+            // Children sorted by cost are all held, so this is for the other orders.
             self.held = self.node.page(self.sort.of_index(), self.first, WINDOW)?.nodes;
         }
         let from = usize::try_from(place.saturating_sub(self.first)).unwrap_or(usize::MAX);

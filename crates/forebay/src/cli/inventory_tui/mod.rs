@@ -4,7 +4,9 @@
 //! [`draw`] draws it. The terminal is restored however the program ends: quit, failure, panic or
 //! signal.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use self::state::{Browser, Flow};
 use self::view::View;
-use super::inventory::open;
+use super::inventory::{no_prefix, open};
 use super::inventory_report::prices;
 use crate::exit::{Coded, Exit};
 use crate::interrupt::Interrupt;
@@ -33,8 +35,9 @@ Examples:
   forebay inventory tui --index ./index
   forebay inventory tui --index ./index logs/2026/
 
-Enter opens a prefix, left returns; b, o, n and c sort by bytes, objects, name and cost; / finds a
-prefix by typing; i shows classes, sizes and ages; ? shows all keys; q quits.
+Enter opens a prefix, left returns; b, v, x, o, n and c sort by billed, current and noncurrent bytes,
+objects, name and cost; / finds a prefix by typing; i shows classes, sizes and ages; ? shows all
+keys; q quits.
 
 Exit codes: 0 quit; 1 the index is damaged; 2 there is no terminal; 3 the prefix does not exist; 130
 ended by SIGINT or SIGTERM.";
@@ -47,7 +50,7 @@ pub(super) struct Args {
     dir: PathBuf,
     /// Prefix to open first.
     #[arg(value_name = "PREFIX", default_value = "")]
-    prefix: String,
+    prefix: OsString,
     /// TOML file with prices [default: Amazon S3 in us-east-1].
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
@@ -67,8 +70,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(error) => return Err(error.into()),
     };
     let Some(mut browser) = Browser::open(&index, pricer, args.prefix.as_bytes())? else {
-        let text = format!("there is no prefix {:?} in the index", args.prefix);
-        return Err(Coded::error(Exit::Absent, text));
+        return Err(no_prefix(&index, args.prefix.as_bytes())?);
     };
     // From here on a panic restores the terminal before it is reported.
     let interrupt = Interrupt::listen()?;

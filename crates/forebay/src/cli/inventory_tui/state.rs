@@ -160,7 +160,9 @@ impl<'a> Browser<'a> {
         match code {
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.down()?,
             KeyCode::Left | KeyCode::Backspace | KeyCode::Char('h') => self.up()?,
-            KeyCode::Char('b') => self.sort_by(Sort::Bytes)?,
+            KeyCode::Char('b') => self.sort_by(Sort::Billed)?,
+            KeyCode::Char('v') => self.sort_by(Sort::Bytes)?,
+            KeyCode::Char('x') => self.sort_by(Sort::Noncurrent)?,
             KeyCode::Char('o') => self.sort_by(Sort::Objects)?,
             KeyCode::Char('n') => self.sort_by(Sort::Name)?,
             KeyCode::Char('c') => self.sort_by(Sort::Cost)?,
@@ -254,8 +256,9 @@ impl<'a> Browser<'a> {
     /// Creates the list of the open prefix again.
     fn rebuild_list(&mut self) -> anyhow::Result<()> {
         if self.sort == Sort::Cost && self.here.node.child_count() > BY_COST_MAX {
-            self.sort = Sort::Bytes;
-            self.message = Some("too many prefixes to sort by cost; sorted by bytes".to_owned());
+            self.sort = Sort::Billed;
+            let message = "too many prefixes to sort by cost; sorted by billed bytes";
+            self.message = Some(message.to_owned());
         }
         if self.here.sort != self.sort {
             (self.here.selected, self.here.top, self.here.sort) = (0, 0, self.sort);

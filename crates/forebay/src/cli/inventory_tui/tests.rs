@@ -166,7 +166,7 @@ fn lists_are_sorted_by_what_is_asked() {
         // There are too many to sort by cost.
         const { assert!(3000 > BY_COST_MAX) };
         browser.press(&[KeyCode::Enter]);
-        assert!(browser.has("sorted by bytes") && browser.names()[0] == "2999/");
+        assert!(browser.has("sorted by billed bytes") && browser.names()[0] == "2999/");
         browser.keys("c");
         assert!(browser.has("no more than 2000"));
     });

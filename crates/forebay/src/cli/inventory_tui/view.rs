@@ -2,7 +2,7 @@
 
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
-use forebay_inventory::index::{Node, Stats};
+use forebay_inventory::index::{Node, Order, Stats};
 
 use super::list::Sort;
 use super::state::{Browser, Panel};
@@ -12,7 +12,10 @@ use crate::out;
 /// A line of the list.
 pub(super) struct Row {
     pub(super) name: String,
+    /// Bytes of all versions, of the current objects and of the noncurrent versions.
+    pub(super) billed: String,
     pub(super) bytes: String,
+    pub(super) noncurrent: String,
     pub(super) objects: u64,
     /// Its share of the prefix, by the measure of the order: 0 to 1.
     pub(super) share: f64,
@@ -26,6 +29,8 @@ pub(super) struct View {
     pub(super) totals: String,
     pub(super) sort: Sort,
     pub(super) has_costs: bool,
+    /// Whether the index has noncurrent versions.
+    pub(super) has_versions: bool,
     pub(super) rows: Vec<Row>,
     pub(super) selected: usize,
     pub(super) footer: String,
@@ -39,15 +44,16 @@ pub(super) enum PanelView {
     Find { text: String, offered: Vec<String> },
 }
 
-const KEYS: &str = "up/down enter left  b o n c sort  / find  i info  ? help  q quit";
+const KEYS: &str = "up/down enter left  b v x o n c sort  / find  i info  ? help  q quit";
 
-const HELP: [&str; 12] = [
+const HELP: [&str; 13] = [
     "up, down, k, j         the previous, next prefix",
     "page up, page down     a screen up, down",
     "home, end, g, G        the first, last prefix",
     "enter, right, l        open the prefix",
     "left, backspace, h     return to the prefix above",
-    "b, o, n                sort by bytes, objects, name",
+    "b, v, x                sort by billed, current, noncurrent bytes",
+    "o, n                   sort by objects, name",
     "c                      sort by cost, if there are few prefixes",
     "/                      find a prefix by typing; tab completes",
     "i                      classes, sizes, ages and cost of the prefix",
@@ -63,10 +69,12 @@ impl View {
     /// The index is damaged.
     pub(super) fn of(browser: &mut Browser<'_>) -> anyhow::Result<Self> {
         let (nodes, selected) = browser.shown()?;
-        let total = browser.here.node.total()?;
+        let totals = browser.here.node.totals()?;
+        let order = order(browser);
+        let whole = browser.here.node.figure(order)?;
         let cost = browser.pricer.as_ref().map(|pricer| pricer.cost(&browser.here.node));
         let cost = cost.transpose()?.map(|cost| cost.total);
-        let rows = nodes.iter().map(|node| row(browser, node, total, cost));
+        let rows = nodes.iter().map(|node| row(browser, node, order, whole));
         let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
         let panel = panel(browser)?;
         let place = if browser.list.len() == 0 { 0 } else { browser.here.selected + 1 };
@@ -80,13 +88,19 @@ impl View {
             ),
             path: shown(&browser.here.prefix),
             totals: format!(
-                "{}, {} objects{}",
-                out::size(total.bytes),
-                total.objects,
+                "{}, {} objects{}{}",
+                out::size(totals.billed().bytes),
+                totals.current.objects,
+                if totals.noncurrent.objects > 0 {
+                    format!(", {} noncurrent", out::size(totals.noncurrent.bytes))
+                } else {
+                    String::new()
+                },
                 cost.unwrap_or_default()
             ),
             sort: browser.sort,
             has_costs: browser.pricer.is_some(),
+            has_versions: !browser.index.current_only(),
             rows,
             selected,
             footer: browser.message.clone().unwrap_or_else(|| KEYS.to_owned()),
@@ -95,26 +109,29 @@ impl View {
     }
 }
 
+/// Returns the order of the list; one by cost only if there are costs.
+fn order<'b>(browser: &'b Browser<'_>) -> Order<'b> {
+    Order::from(browser.sort.of_index()).priced(browser.pricer.as_ref())
+}
+
+/// `whole`: the figure of the open prefix by which its children are sorted.
 fn row(
     browser: &Browser<'_>,
     node: &Node<'_>,
-    of: Amount,
-    of_cost: Option<f64>,
+    order: Order<'_>,
+    whole: f64,
 ) -> anyhow::Result<Row> {
-    let total = node.total()?;
+    let totals = node.totals()?;
     let cost = browser.pricer.as_ref().map(|pricer| pricer.cost(node)).transpose()?;
-    let cost = cost.map(|cost| cost.total);
-    let (part, whole) = match browser.sort {
-        Sort::Bytes | Sort::Name => (total.bytes as f64, of.bytes as f64),
-        Sort::Objects => (total.objects as f64, of.objects as f64),
-        Sort::Cost => (cost.unwrap_or_default(), of_cost.unwrap_or_default()),
-    };
+    let share = if whole > 0.0 { node.figure(order)? / whole } else { 0.0 };
     Ok(Row {
         name: shown(&node.prefix(b"")),
-        bytes: out::size(total.bytes),
-        objects: total.objects,
-        share: if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 },
-        cost: cost.map(|cost| format!("{cost:.2}")),
+        billed: out::size(totals.billed().bytes),
+        bytes: out::size(totals.current.bytes),
+        noncurrent: out::size(totals.noncurrent.bytes),
+        objects: totals.current.objects,
+        share: share.clamp(0.0, 1.0),
+        cost: cost.map(|cost| format!("{:.2}", cost.total)),
     })
 }
 
@@ -149,6 +166,7 @@ fn info(browser: &Browser<'_>, node: &Node<'_>) -> anyhow::Result<Vec<String>> {
     let mut lines = vec![
         format!("objects   {}", stats.total.objects),
         format!("bytes     {} ({})", stats.total.bytes, out::size(stats.total.bytes)),
+        format!("billed    {} ({})", stats.billed().bytes, out::size(stats.billed().bytes)),
         format!("prefixes  {}, {} right below", node.descendants(), node.child_count()),
     ];
     if stats.noncurrent.objects > 0 || stats.delete_markers > 0 {

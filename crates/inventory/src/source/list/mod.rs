@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::values::{self, ClassNames};
-use super::{BadRow, Part, Provenance, RowSink, Settings, Source, SourceError};
+use super::{BadRow, Part, Provenance, RowSink, S3, Settings, Source, SourceError};
 use crate::object::{Batch, Classes, Kind, Object};
 
 mod client;
@@ -25,6 +25,36 @@ const DIVIDED_MAX: usize = 64;
 /// Maximum number of pages read to divide a prefix: one with more objects or prefixes is not
 /// divided.
 const PAGES_MAX: usize = 4;
+
+/// The keys right below a prefix, in order, at most `most` of them.
+pub(crate) fn keys(
+    s3: &S3,
+    bucket: &str,
+    prefix: &str,
+    most: usize,
+) -> Result<Vec<String>, SourceError> {
+    let client = Client::new(s3, bucket)?;
+    let wrong = |reason| SourceError::List { location: format!("s3://{bucket}/{prefix}"), reason };
+    let (mut keys, mut token) = (Vec::new(), None);
+    loop {
+        let page = client.page(prefix.as_bytes(), true, token.as_deref())?;
+        for listed in page.objects {
+            let key = String::from_utf8(listed.key);
+            keys.push(key.map_err(|_| wrong("it contains a key that is not UTF-8".to_owned()))?);
+        }
+        if keys.len() > most {
+            return Err(wrong(format!("it contains more than {most} files")));
+        }
+        if page.next.is_some() && page.next == token {
+            return Err(wrong("the server returned the same continuation token".to_owned()));
+        }
+        token = page.next;
+        if token.is_none() {
+            keys.sort_unstable();
+            return Ok(keys);
+        }
+    }
+}
 
 /// A bucket that is listed.
 pub(crate) struct Listing {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use forebay_objects::{Access, Keys};
+use forebay_objects::{Access, Class, Failure, Keys};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -33,6 +33,7 @@ struct Server {
 #[derive(Default)]
 struct Asked {
     queries: Vec<String>,
+    paths: Vec<String>,
     busy: usize,
     /// What the query of such a request has in it.
     busy_with: &'static str,
@@ -83,9 +84,11 @@ async fn accept(listener: TcpListener, s3: S3Service, asked: Arc<Mutex<Asked>>) 
         let (s3, asked) = (s3.clone(), Arc::clone(&asked));
         let answer = service_fn(move |request: Request<Incoming>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
+            let path = request.uri().path().to_owned();
             let busy = {
                 let mut asked = asked.lock().unwrap();
                 asked.queries.push(query.clone());
+                asked.paths.push(path);
                 let busy = asked.busy > 0 && query.contains(asked.busy_with);
                 asked.busy -= usize::from(busy);
                 busy
@@ -230,4 +233,100 @@ fn any_store_can_be_read_from_but_only_s3_listed() {
     assert!(error.contains("does not report storage classes"), "{error}");
     let error = read("s3://any/f.csv", &self::settings()).unwrap_err().to_string();
     assert!(error.contains("no connection to buckets is configured"), "{error}");
+}
+
+/// Stores by the name of their bucket; others do not exist.
+fn stores(names: &[&'static str]) -> (S3, Vec<Arc<object_store::memory::InMemory>>) {
+    let stores: Vec<_> =
+        names.iter().map(|_| Arc::new(object_store::memory::InMemory::new())).collect();
+    let by_name: Vec<_> = names.iter().copied().zip(stores.clone()).collect();
+    let s3 = S3::with_stores(move |wanted| {
+        let found = by_name.iter().find(|(name, _)| *name == wanted);
+        found
+            .map(|(_, store)| Arc::clone(store) as _)
+            .ok_or_else(|| Failure::new(Class::Refused, format!("there is no bucket {wanted}")))
+    });
+    (s3.unwrap(), stores)
+}
+
+/// Writes an object with exactly this key.
+fn put(s3: &S3, bucket: &str, key: &str, content: Vec<u8>) {
+    let remote = s3.remote(bucket).unwrap();
+    let key = remote.exact(key).unwrap();
+    let put = object_store::ObjectStoreExt::put(remote.store.as_ref(), &key, content.into());
+    s3.runtime.block_on(put).unwrap();
+}
+
+/// The manifest of an inventory of two files, whose keys have this prefix, and the files.
+fn inventory_below(prefix: &str) -> (Vec<u8>, [(&'static str, Vec<u8>); 2]) {
+    let rows = rows(200);
+    let (first, second) = rows.split_at(80);
+    let files = [("1.csv.gz", gzip(&csv(first))), ("2.csv.gz", gzip(&csv(second)))];
+    let here = tempfile::tempdir().unwrap();
+    let manifest = testing::inventory(here.path(), "CSV", FIELDS, &files);
+    let manifest = fs::read_to_string(manifest).unwrap();
+    (manifest.replace("bucket/daily/data/", prefix).into_bytes(), files)
+}
+
+#[test]
+fn an_inventory_below_a_destination_prefix_that_ends_in_a_slash_is_read() {
+    let (s3, _stores) = stores(&["archive"]);
+    let (manifest, files) = inventory_below("inventories//bucket/daily/data/");
+    let at = "inventories//bucket/daily/2024-05-06T01-00Z/manifest.json";
+    put(&s3, "archive", at, manifest.clone());
+    for (name, content) in files.clone() {
+        put(&s3, "archive", &format!("inventories//bucket/daily/data/{name}"), content);
+    }
+    let settings = Settings { s3: Some(s3), ..settings() };
+    let found = read(&format!("s3://archive/{at}"), &settings).unwrap();
+    assert_eq!(found.objects.len(), 200);
+    // The same in a directory, which has no empty names.
+    let here = tempfile::tempdir().unwrap();
+    let local = here.path().join("inventories/bucket/daily/2024-05-06T01-00Z/manifest.json");
+    write(&local, manifest);
+    for (name, content) in files {
+        write(&here.path().join("inventories/bucket/daily/data").join(name), content);
+    }
+    for root in [None, Some(here.path().to_owned())] {
+        let settings = Settings { root, ..self::settings() };
+        assert!(read(local.to_str().unwrap(), &settings).unwrap().objects == found.objects);
+    }
+    // What is sent to a server is the key, too.
+    let server = Server::start();
+    write(&server.bucket().join("a/b.csv"), "key,size\nx,1\n");
+    assert_eq!(
+        read("s3://archive/a//b.csv", &server.settings("test-secret")).unwrap().objects.len(),
+        1
+    );
+    assert!(server.asked.lock().unwrap().paths.contains(&"/archive/a//b.csv".to_owned()));
+}
+
+#[test]
+fn the_files_of_a_copied_inventory_are_found_beside_its_manifest() {
+    for (manifest_at, data_at) in [
+        ("copy/manifest.json", "copy/data/"),
+        ("copy/2024-05-06T01-00Z/manifest.json", "copy/data/"),
+        ("copy/2024-05-06T01-00Z/manifest.json", "copy/2024-05-06T01-00Z/data/"),
+        ("manifest.json", "data/"),
+        ("manifest.json", ""),
+        ("copy/manifest.json", "copy/bucket/daily/data/"),
+        ("copy/manifest.json", "bucket/daily/data/"),
+    ] {
+        // The manifest names the bucket `archive`, which is empty, or does not exist.
+        for buckets in [&["mine", "archive"][..], &["mine"]] {
+            let (s3, _stores) = stores(buckets);
+            let (manifest, files) = inventory_below("bucket/daily/data/");
+            put(&s3, "mine", manifest_at, manifest);
+            let settings = Settings { s3: Some(s3.clone()), ..settings() };
+            let from = format!("s3://mine/{manifest_at}");
+            let error = testing::chain(&read(&from, &settings).unwrap_err());
+            let expected =
+                if buckets.len() > 1 { "does not exist; tried" } else { "no bucket archive" };
+            assert!(error.contains(expected), "{error}");
+            for (name, content) in files {
+                put(&s3, "mine", &format!("{data_at}{name}"), content);
+            }
+            assert_eq!(read(&from, &settings).unwrap().objects.len(), 200, "{data_at}");
+        }
+    }
 }

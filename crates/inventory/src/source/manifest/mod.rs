@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use super::SourceError;
+use super::foreign::Foreign;
 use super::input::Expected;
 
 pub(crate) mod resolve;
@@ -84,8 +85,11 @@ impl Manifest {
     pub(crate) fn decode(name: &str, json: &[u8]) -> Result<Self, SourceError> {
         let wrong = |reason: String| SourceError::Manifest { manifest: name.to_owned(), reason };
         let json = json.strip_prefix("\u{feff}".as_bytes()).unwrap_or(json);
-        let written: Written = serde_json::from_slice(json)
-            .map_err(|e| wrong(format!("it is not the manifest of an S3 Inventory: {e}")))?;
+        let written: Written =
+            serde_json::from_slice(json).map_err(|e| match Foreign::of_manifest(json) {
+                Some(foreign) => wrong(foreign.reason()),
+                None => wrong(format!("it is not the manifest of an S3 Inventory: {e}")),
+            })?;
         let format = match written.file_format.as_str() {
             format if format.eq_ignore_ascii_case("csv") => Format::Csv,
             format if format.eq_ignore_ascii_case("parquet") => Format::Parquet,

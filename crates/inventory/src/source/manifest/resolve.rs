@@ -5,11 +5,39 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::source::SourceError;
 
-/// Whether a key may become a path: it consists of plain names.
+/// Whether a key may become a path: it consists of plain names. Between them there may be empty
+/// ones, as behind a destination prefix that ends in `/`: a path with `//` is that with `/`.
 pub(crate) fn is_safe(key: &str) -> bool {
     let plain = |component| matches!(component, Component::Normal(_));
-    let names = key.split('/').all(|name| !name.is_empty() && name != "." && name != "..");
-    names && !key.contains(['\0', '\\']) && Path::new(key).components().all(plain)
+    let names = key.split('/').all(|name| name != "." && name != "..");
+    let is_file = !key.is_empty() && !key.ends_with('/');
+    names && is_file && !key.contains(['\0', '\\']) && Path::new(key).components().all(plain)
+}
+
+/// Where a file of a manifest in a bucket may be: its own key in the bucket that the manifest names,
+/// and, for an inventory that was copied, the same places in the bucket of the manifest as beside a
+/// local manifest ([`local`]). Keys are returned with whether they are in the named bucket, always
+/// in the same order for one manifest.
+pub(crate) fn remote(manifest: &str, key: &str) -> Vec<(bool, String)> {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    // With the `/` at its end.
+    let dir = manifest.rsplit_once('/').map_or(0, |(dir, _)| dir.len() + 1);
+    let dir = manifest.get(..dir).unwrap_or_default();
+    let mut places = vec![
+        (true, key.to_owned()),
+        (false, key.to_owned()),
+        (false, format!("{dir}{key}")),
+        (false, format!("{dir}data/{name}")),
+    ];
+    let own = dir.strip_suffix('/').unwrap_or(dir);
+    let last = own.rsplit('/').next().unwrap_or(own);
+    if is_date(last.as_bytes())
+        && let Some(parent) = own.strip_suffix(last)
+    {
+        places.push((false, format!("{parent}data/{name}")));
+    }
+    places.push((false, format!("{dir}{name}")));
+    places
 }
 
 /// The path of the data file with the key `key`, in one of the usual layouts: below `root` by its
@@ -51,7 +79,10 @@ pub(crate) fn local(
 
 /// Whether a directory is named like S3's manifest directories: `2024-05-06T01-00Z`.
 fn is_dated(dir: &Path) -> bool {
-    let name = dir.file_name().map_or(&b""[..], |name| name.as_encoded_bytes());
+    is_date(dir.file_name().map_or(&b""[..], |name| name.as_encoded_bytes()))
+}
+
+fn is_date(name: &[u8]) -> bool {
     let like = b"0000-00-00T00-00Z";
     name.len() == like.len()
         && name.iter().zip(like).all(|(byte, like)| match like {
@@ -66,11 +97,11 @@ mod tests {
 
     #[test]
     fn only_plain_names_are_safe() {
-        for key in ["a", "inventory/bucket/config/data/1.csv.gz", "a b/ü"] {
+        for key in ["a", "inventory/bucket/config/data/1.csv.gz", "a b/ü", "inv//b/1", "a///b"] {
             assert!(is_safe(key), "{key}");
         }
         for key in
-            ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", "./a", "a/./b", "a\0", "a\\b"]
+            ["", "/etc/passwd", "../a", "a/../../b", "//b", "a/", "./a", "a//./b", "a\0", "a\\b"]
         {
             assert!(!is_safe(key), "{key:?}");
         }
@@ -106,5 +137,30 @@ mod tests {
         assert!(local(&plain, None, key).is_err(), "only a dated directory has its data beside it");
         let elsewhere = local(&manifest, None, "../../secret").unwrap_err().to_string();
         assert!(elsewhere.contains("leads outside its directory"), "{elsewhere}");
+    }
+
+    #[test]
+    fn files_of_a_manifest_in_a_bucket_are_looked_for_in_the_usual_layouts() {
+        let key = "dest//bucket/conf/data/1.csv.gz";
+        let keys = |manifest| -> Vec<String> {
+            let places = remote(manifest, key).into_iter();
+            places
+                .map(|(named, key)| format!("{}{key}", if named { "named:" } else { "" }))
+                .collect()
+        };
+        assert_eq!(
+            keys("copy/2024-01-01T00-00Z/manifest.json"),
+            [
+                "named:dest//bucket/conf/data/1.csv.gz",
+                "dest//bucket/conf/data/1.csv.gz",
+                "copy/2024-01-01T00-00Z/dest//bucket/conf/data/1.csv.gz",
+                "copy/2024-01-01T00-00Z/data/1.csv.gz",
+                "copy/data/1.csv.gz",
+                "copy/2024-01-01T00-00Z/1.csv.gz",
+            ]
+        );
+        let bare = keys("manifest.json");
+        assert_eq!(bare[3..], ["data/1.csv.gz", "1.csv.gz"]);
+        assert!(!keys("copy//manifest.json").contains(&"copy/data/1.csv.gz".to_owned()));
     }
 }

@@ -3,8 +3,7 @@
 //! A prefix is text. One that is not UTF-8 is shown approximately, with its bytes, percent-encoded,
 //! beside it.
 //!
-//! Invariant: the fields of what is sent as lines are in the order of their names, as the lines
-//! always were, so that a line is the same bytes in every version.
+//! Invariant: the fields of what is sent as lines are in the order of their names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,13 +12,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::cost::{ClassCost, Cost, Prices};
-use crate::diff::{Change, Status};
 use crate::format::cells;
 use crate::format::histogram::{Amount, Sizes};
 use crate::format::meta::Slot;
-use crate::index::{Class, Index, IndexError, Node};
+use crate::index::{Class, Index, IndexError, Node, Order, SortBy};
 use crate::small::Small;
 use crate::source::Provenance;
+
+mod changes;
+
+pub use changes::{ChangeAnswer, ClassChangeAnswer, TotalsAnswer, change};
 
 /// Objects and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -38,16 +40,38 @@ impl From<Amount> for Amounts {
 }
 
 /// A prefix as an item of a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = InventoryPrefix)]
 pub struct Line {
-    /// Size of the objects below it in bytes.
+    /// Size of all versions below it in bytes, current and noncurrent: what is stored and billed,
+    /// before minimum sizes and overhead, which only a cost includes.
+    pub billed_bytes: u64,
+    /// Size of the current objects below it in bytes.
     pub bytes: u64,
+    /// Size in bytes of all versions of the storage class of the request; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub class_bytes: Option<u64>,
+    /// Number of all versions of the storage class of the request; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub class_objects: Option<u64>,
+    /// Its monthly cost, only of the storage class of the request if there is one; absent unless
+    /// the prefixes are sorted or filtered by cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub cost: Option<f64>,
+    /// Number of delete markers below it.
+    pub delete_markers: u64,
     /// Number of components of the prefix.
     pub depth: u64,
     /// Number of prefixes below it, on all levels.
     pub descendants: u64,
-    /// Number of objects below it.
+    /// Size of the noncurrent versions below it in bytes.
+    pub noncurrent_bytes: u64,
+    /// Number of noncurrent versions below it.
+    pub noncurrent_objects: u64,
+    /// Number of current objects below it.
     pub objects: u64,
     /// The prefix, with the delimiter at its end.
     pub prefix: String,
@@ -61,6 +85,8 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = InventoryFigures)]
 pub struct Figures {
+    /// Size of all versions below it in bytes, current and noncurrent.
+    pub billed_bytes: u64,
     /// Size of the current objects below it in bytes.
     pub bytes: u64,
     /// Number of prefixes one level below it.
@@ -177,34 +203,6 @@ pub struct PriceList {
     pub source: String,
 }
 
-/// A prefix that changed between two inventories.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = InventoryChange)]
-pub struct ChangeAnswer {
-    /// Change of the bytes; null if it does not fit 64 bits.
-    #[schema(required)]
-    pub bytes_delta: Option<i64>,
-    /// Bytes in the new inventory.
-    pub bytes_new: u64,
-    /// Bytes in the old inventory.
-    pub bytes_old: u64,
-    /// Change of the objects; null if it does not fit 64 bits.
-    #[schema(required)]
-    pub objects_delta: Option<i64>,
-    /// Objects in the new inventory.
-    pub objects_new: u64,
-    /// Objects in the old inventory.
-    pub objects_old: u64,
-    /// The prefix, with the delimiter at its end.
-    pub prefix: String,
-    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub prefix_encoded: Option<String>,
-    /// The kind of the change.
-    pub status: Status,
-}
-
 /// The small objects of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = InventorySmallFiles)]
@@ -227,6 +225,8 @@ pub struct SmallAnswer {
 pub struct Description {
     /// Number of rows that were skipped because they were not valid.
     pub bad_rows: u64,
+    /// Size of all versions in bytes, current and noncurrent.
+    pub billed_bytes: u64,
     /// When it was built, in milliseconds since 1970.
     pub built_at_ms: u64,
     /// Size of the current objects in bytes.
@@ -235,12 +235,18 @@ pub struct Description {
     pub classes: Vec<Slot>,
     /// Whether no row was skipped.
     pub complete: bool,
+    /// Number of delete markers.
+    pub delete_markers: u64,
     /// The character that separates the components of a key.
     pub delimiter: char,
     /// Whether it has histograms of sizes and ages.
     pub histograms: bool,
     /// Size of the index itself in bytes.
     pub index_bytes: u64,
+    /// Size of the noncurrent versions in bytes.
+    pub noncurrent_bytes: u64,
+    /// Number of noncurrent versions.
+    pub noncurrent_objects: u64,
     /// Number of current objects.
     pub objects: u64,
     /// Number of prefixes, the empty one included.
@@ -279,16 +285,41 @@ fn classes(classes: &[Class<'_>], noncurrent: bool) -> BTreeMap<String, Amounts>
 /// # Errors
 /// The node is damaged.
 pub fn line(prefix: &[u8], node: &Node<'_>) -> Result<Line, IndexError> {
-    let total = node.total()?;
+    let totals = node.totals()?;
     let (prefix, prefix_encoded) = text(prefix);
     Ok(Line {
-        bytes: total.bytes,
+        billed_bytes: totals.billed().bytes,
+        bytes: totals.current.bytes,
+        class_bytes: None,
+        class_objects: None,
+        cost: None,
+        delete_markers: totals.delete_markers,
         depth: node.depth(),
         descendants: node.descendants(),
-        objects: total.objects,
+        noncurrent_bytes: totals.noncurrent.bytes,
+        noncurrent_objects: totals.noncurrent.objects,
+        objects: totals.current.objects,
         prefix,
         prefix_encoded,
     })
+}
+
+/// A prefix as an item of a list in some order: with its cost if that is the key, and the totals of
+/// a class if the order is restricted to one.
+///
+/// # Errors
+/// The node is damaged, or has no cost.
+pub fn ordered_line(prefix: &[u8], node: &Node<'_>, order: Order<'_>) -> Result<Line, IndexError> {
+    let mut line = line(prefix, node)?;
+    if order.is_in_class() {
+        let of_class = node.billed_in(order)?;
+        line.class_bytes = Some(of_class.bytes);
+        line.class_objects = Some(of_class.objects);
+    }
+    if order.by() == SortBy::Cost {
+        line.cost = Some(node.figure(order)?);
+    }
+    Ok(line)
 }
 
 /// Everything known of a prefix.
@@ -300,6 +331,7 @@ pub fn node(prefix: &[u8], node: &Node<'_>) -> Result<Figures, IndexError> {
     let of_classes = node.classes(&stats);
     let (prefix, prefix_encoded) = text(prefix);
     Ok(Figures {
+        billed_bytes: stats.billed().bytes,
         bytes: stats.total.bytes,
         children: node.child_count(),
         classes: classes(&of_classes, false),
@@ -375,23 +407,6 @@ pub fn cost(prefix: &[u8], cost: &Cost, prices: &Prices) -> CostAnswer {
     }
 }
 
-/// A prefix that changed.
-#[must_use]
-pub fn change(change: &Change) -> ChangeAnswer {
-    let (prefix, prefix_encoded) = text(&change.prefix);
-    ChangeAnswer {
-        bytes_delta: i64::try_from(change.bytes()).ok(),
-        bytes_new: change.new.bytes,
-        bytes_old: change.old.bytes,
-        objects_delta: i64::try_from(change.objects()).ok(),
-        objects_new: change.new.objects,
-        objects_old: change.old.objects,
-        prefix,
-        prefix_encoded,
-        status: change.status,
-    }
-}
-
 /// The small objects of a prefix.
 #[must_use]
 pub fn small(prefix: &[u8], small: &Small) -> SmallAnswer {
@@ -405,19 +420,24 @@ pub fn small(prefix: &[u8], small: &Small) -> SmallAnswer {
 /// The description of its source is damaged.
 pub fn index(index: &Index) -> Result<Description, IndexError> {
     let meta = index.meta();
+    let totals = index.root()?.totals()?;
     let size = [meta.files.nodes, meta.files.table, meta.files.order, meta.files.provenance]
         .iter()
         .map(|file| file.size)
         .sum::<u64>();
     Ok(Description {
         bad_rows: meta.bad_rows,
+        billed_bytes: totals.billed().bytes,
         built_at_ms: meta.built_at_ms,
         bytes: meta.bytes,
         classes: meta.slots.clone(),
         complete: meta.bad_rows == 0,
+        delete_markers: totals.delete_markers,
         delimiter: meta.delimiter,
         histograms: meta.histograms,
         index_bytes: size,
+        noncurrent_bytes: totals.noncurrent.bytes,
+        noncurrent_objects: totals.noncurrent.objects,
         objects: meta.objects,
         prefixes: meta.prefixes,
         provenance: index.provenance()?,
@@ -427,6 +447,8 @@ pub fn index(index: &Index) -> Result<Description, IndexError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diff::{Change, ClassChange, Status};
+    use crate::index::Totals;
 
     /// Asserts that serialising has the order of names at all depths.
     fn is_ordered(answer: &impl Serialize) -> String {
@@ -440,23 +462,49 @@ mod tests {
     fn lines_have_their_fields_in_the_order_of_names() {
         let amount = Amount { objects: 2, bytes: 10 };
         let line = Line {
+            billed_bytes: 6,
             bytes: 1,
+            class_bytes: Some(7),
+            class_objects: Some(8),
+            cost: Some(0.5),
+            delete_markers: 9,
             depth: 2,
             descendants: 3,
+            noncurrent_bytes: 5,
+            noncurrent_objects: 1,
             objects: 4,
             prefix: "a/".to_owned(),
             prefix_encoded: None,
         };
-        let expected = r#"{"bytes":1,"depth":2,"descendants":3,"objects":4,"prefix":"a/"}"#;
-        assert_eq!(is_ordered(&line), expected);
+        is_ordered(&line);
+        let line = Line { class_bytes: None, class_objects: None, cost: None, ..line };
+        let expected =
+            r#"{"billed_bytes":6,"bytes":1,"delete_markers":9,"depth":2,"descendants":3,"#;
+        let rest = r#""noncurrent_bytes":5,"noncurrent_objects":1,"objects":4,"prefix":"a/"}"#;
+        assert_eq!(is_ordered(&line), format!("{expected}{rest}"));
         is_ordered(&small(b"a\xff/", &Small { small: amount, all: amount }));
+        let of = |bytes| Totals {
+            current: Amount { objects: 1, bytes },
+            noncurrent: amount,
+            delete_markers: 3,
+        };
+        is_ordered(&TotalsAnswer::from(of(1)));
         let changed = Change {
             prefix: b"a\xff/".to_vec(),
             status: Status::Added,
-            old: Amount::default(),
-            new: amount,
+            old: Totals::default(),
+            new: of(1),
+            classes: vec![ClassChange {
+                class: "GLACIER".to_owned(),
+                noncurrent: true,
+                old: Amount::default(),
+                new: amount,
+            }],
+            cost: Some((0.25, 1.0)),
         };
         let text = is_ordered(&change(&changed));
+        assert!(text.contains(r#""billed_delta":11,"billed_new":11,"billed_old":0"#), "{text}");
+        assert!(text.contains(r#""cost_delta":0.75"#), "{text}");
         assert!(text.contains(r#""prefix_encoded":"a%FF/","status":"added""#), "{text}");
     }
 }
