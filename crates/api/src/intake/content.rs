@@ -59,7 +59,7 @@ impl<S> Content<S> {
     }
 }
 
-impl<S: Source> Source for Content<S> {
+impl<S: Source + Send> Source for Content<S> {
     async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
         loop {
             if let Some(decoder) = &mut self.decoder

@@ -255,9 +255,10 @@ pub(super) async fn one(
     Path((namespace, id)): Path<(String, String)>,
     request: Request,
 ) -> Response {
+    let (parts, _) = request.into_parts();
     let found = async {
         let namespace = Namespace::parse(&namespace)?;
-        no_query(request.uri())?;
+        no_query(&parts.uri)?;
         let missing = || IntakeError::NotFound {
             what: format!("document with this id in namespace {namespace}"),
         };
@@ -265,5 +266,5 @@ pub(super) async fn one(
         let found = intake.document(&namespace, id).await?;
         Ok(json(200, found.ok_or_else(missing)?.raw))
     };
-    found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, request.headers()))
+    found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, &parts.headers))
 }

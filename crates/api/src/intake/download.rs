@@ -15,6 +15,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -35,7 +36,7 @@ pub(super) async fn by_name(
         let key = name_key(&namespace, &name)?;
         served.intake.find(&key).await?.ok_or_else(|| not_found(&key))
     };
-    answer(&served, found.await, &request).await
+    answer(&served, found.await, &request.into_parts().0).await
 }
 
 pub(super) async fn by_id(
@@ -48,13 +49,13 @@ pub(super) async fn by_id(
         let id = id_of(&id).ok_or_else(missing)?;
         served.intake.find_by_id(id).await?.ok_or_else(missing)
     };
-    answer(&served, found.await, &request).await
+    answer(&served, found.await, &request.into_parts().0).await
 }
 
 async fn answer(
     served: &Served,
     found: Result<StoredFile, IntakeError>,
-    request: &Request,
+    request: &Parts,
 ) -> Response {
     let answered = match found {
         Ok(file) => match Opened::of(served, &file).await {
@@ -63,7 +64,7 @@ async fn answer(
         },
         Err(error) => Err(error),
     };
-    answered.unwrap_or_else(|error| problem::answer(&error, request.headers()))
+    answered.unwrap_or_else(|error| problem::answer(&error, &request.headers))
 }
 
 /// What is known of a file's bytes before they are sent.
@@ -98,26 +99,26 @@ fn serve(
     served: &Served,
     stored: &StoredFile,
     opened: Opened,
-    request: &Request,
+    request: &Parts,
 ) -> Result<Response, IntakeError> {
     let file = &*stored.record;
-    let attachment = wants_attachment(request.uri())?;
-    check_read(request.headers(), file)?;
+    let attachment = wants_attachment(&request.uri)?;
+    check_read(&request.headers, file)?;
     let mut response = Response::new(Body::empty());
     describe(response.headers_mut(), file, opened.is_utf8, attachment);
-    if not_modified(request.headers(), file) {
+    if not_modified(&request.headers, file) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
     }
-    let ranges = match request.headers().get(RANGE).map(HeaderValue::to_str) {
+    let ranges = match request.headers.get(RANGE).map(HeaderValue::to_str) {
         Some(Ok(header))
-            if *request.method() == Method::GET && range_applies(request.headers(), file) =>
+            if request.method == Method::GET && range_applies(&request.headers, file) =>
         {
             parse(header, file.size)
         }
         _ => Ranges::Whole,
     };
-    let head = *request.method() == Method::HEAD;
+    let head = request.method == Method::HEAD;
     let (status, segments, length) = match ranges {
         Ranges::Unsatisfiable => {
             let headers = response.headers_mut();

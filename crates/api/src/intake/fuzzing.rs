@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 
 use super::body::PacedBody;
+use super::content::Content;
 use super::parts::{self, Part};
 use super::range::{self, Ranges};
 
@@ -30,6 +31,7 @@ pub fn multipart(
     let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
     let body = Body::from_stream(futures_util::stream::iter(pieces));
     let body = PacedBody::new(body, &IntakeLimits::default());
+    let body = Content::new(&headers, body).ok()?;
     let mut whole = Vec::new();
     let ended = read(&headers, body, &mut whole).now_or_never()?;
     Some((whole, ended))
@@ -37,12 +39,12 @@ pub fn multipart(
 
 async fn read(
     headers: &HeaderMap,
-    body: PacedBody,
+    body: Content<PacedBody>,
     whole: &mut Vec<WholePart>,
 ) -> Result<(), IntakeError> {
     let mut multipart = parts::open(headers, body)?;
     while let Some(field) = multipart.next_field().await.map_err(parts::failed)? {
-        let mut part = Part::new(field, true);
+        let mut part = Part::new(field, true)?;
         let mut bytes = Vec::new();
         while let Some(more) = part.next().await? {
             bytes.extend_from_slice(&more);

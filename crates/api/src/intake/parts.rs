@@ -51,17 +51,20 @@ pub(super) fn failed(error: multer::Error) -> IntakeError {
 
 /// One part: its headers, and its bytes as they arrive.
 pub(super) struct Part {
-    bytes: Content<Field<'static>>,
+    bytes: Content<Pieces>,
     name: Option<String>,
     file_name: Option<String>,
     /// Everything read so far, if a repeated request has to be recognised.
     content: Option<Fingerprint>,
 }
 
-impl Source for Field<'static> {
+/// The bytes of a part as they arrive.
+struct Pieces(Field<'static>);
+
+impl Source for Pieces {
     async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
         loop {
-            match self.chunk().await.map_err(failed)? {
+            match self.0.chunk().await.map_err(failed)? {
                 Some(bytes) if bytes.is_empty() => {}
                 read => return Ok(read),
             }
@@ -88,7 +91,7 @@ impl Part {
         let (name, file_name) =
             (field.name().map(str::to_owned), field.file_name().map(str::to_owned));
         let headers = field.headers().clone();
-        let bytes = Content::new(&headers, field)?;
+        let bytes = Content::new(&headers, Pieces(field))?;
         Ok(Self { bytes, name, file_name, content: recognise.then(Fingerprint::default) })
     }
 

@@ -168,6 +168,7 @@ fn apply_to_model(state: &mut State, now_ms: u64, (database, words): &Op) {
 fn plain(value: Value) -> Plain {
     match value {
         Value::String(text) => Plain::Text(text),
+        Value::Text(text) => Plain::Text(text.text().plain().into_owned()),
         Value::Object(Object::List(list)) => Plain::List(list.iter().map(<[u8]>::to_vec).collect()),
         Value::Object(Object::Hash(hash)) => {
             Plain::Hash(hash.iter().map(|(field, text)| (field.to_vec(), text.to_vec())).collect())

@@ -306,7 +306,8 @@ mod tests {
             head.resize(8_192, 1);
             let read = std::rc::Rc::default();
             let name = FileName::parse("a").unwrap();
-            classify_content(&head, Endless(0, std::rc::Rc::clone(&read)), &name);
+            let found = classify_content(&head, Endless(0, std::rc::Rc::clone(&read)), &name);
+            assert!(found.mime.contains('/'));
             assert!(read.get() <= READ_MAX as u64, "{start:?}: {}", read.get());
         }
     }
