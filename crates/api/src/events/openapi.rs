@@ -10,6 +10,7 @@ use forebay_base::api::describe::{
 use forebay_events::merkle::{ConsistencyProof, InclusionProof};
 use forebay_events::render::EventAnswer;
 use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Parameter;
 
 use super::answers::{EventPage, EventStats, Report};
 
@@ -42,7 +43,9 @@ pub(super) fn document() -> OpenApi {
         .get(
             "/v1/events/search",
             operation("search_events_page", "Get the newest events as a page with a search form")
-                .words(200, PAGE, "The page; it accepts the parameters of a search"),
+                .parameters(conditions())
+                .parameter(query("cursor", Kind::Text, "Cursor of an earlier page"))
+                .words(200, PAGE, "The page"),
         );
     proofs(routes).document()
 }
@@ -182,24 +185,8 @@ fn list() -> Operation {
             "With `Accept: application/x-ndjson`, or `follow`, the response is a stream of one \
              event per line.",
         )
+        .parameters(conditions())
         .parameters([
-            query(
-                "from",
-                Kind::Text,
-                "Only events at or after (RFC 3339, a date, or Unix seconds)",
-            ),
-            query("to", Kind::Text, "Only events before"),
-            query("stream", Kind::Text, "Only events in this stream"),
-            query("type", Kind::Text, "Only events of this type"),
-            query("host", Kind::Text, "Only events from this host"),
-            query("ip", Kind::Text, "Only events with this address"),
-            query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
-            query(
-                "contains",
-                Kind::Texts,
-                "Only events whose raw bytes contain this; may be repeated",
-            ),
-            query("regex", Kind::Text, "Only events whose raw bytes match this regular expression"),
             query(
                 "order",
                 Kind::Word(&["oldest", "newest", "position"]),
@@ -230,6 +217,29 @@ fn list() -> Operation {
             (429, "The limit events.reads_max or events.followers_max is reached"),
             CLOSED,
         ])
+}
+
+/// What a search selects by.
+fn conditions() -> [Parameter; 9] {
+    [
+        query(
+            "from",
+            Kind::Text,
+            "Only events at or after (RFC 3339, a date, or Unix seconds)",
+        ),
+        query("to", Kind::Text, "Only events before"),
+        query("stream", Kind::Text, "Only events in this stream"),
+        query("type", Kind::Text, "Only events of this type"),
+        query("host", Kind::Text, "Only events from this host"),
+        query("ip", Kind::Text, "Only events with this address"),
+        query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
+        query(
+            "contains",
+            Kind::Texts,
+            "Only events whose raw bytes contain this; may be repeated",
+        ),
+        query("regex", Kind::Text, "Only events whose raw bytes match this regular expression"),
+    ]
 }
 
 #[cfg(test)]

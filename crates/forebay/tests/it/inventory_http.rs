@@ -526,7 +526,7 @@ fn the_pages_show_what_is_there_and_need_a_key_where_keys_are_needed() {
     let page = server.get("/v1/inventories/mine/page");
     assert!(page.head.contains("content-security-policy"));
     assert!(!page.body.contains("<b>evil") && page.body.contains("&lt;b&gt;evil"), "{}", page.body);
-    assert!(page.body.contains("<meter") && page.body.contains("By size"));
+    assert!(page.body.contains("<meter") && page.body.contains("by size"));
     let page = server.get("/v1/inventories/mine/page?prefix=a%2F&sort=objects").body;
     assert!(page.contains("prefix=a%2Fb%2F") && page.contains("Cost per month"), "{page}");
     assert!(server.get("/v1/inventories/mine/page?prefix=zz/").body.contains("there is no prefix"));

@@ -53,6 +53,8 @@ pub(super) fn classify<R: Read + Seek>(
     if let Some(mime) = own(head, &mut content) {
         return Some(mime);
     }
+    // What was looked at so far moved the position.
+    content.rewind().ok()?;
     let found = match by_library(head, &mut content) {
         Some("application/x-cfb") => ole::classify(head, &mut content).or(Some("application/x-cfb")),
         found => found,
@@ -84,7 +86,7 @@ fn by_library<R: Read + Seek>(head: &[u8], content: &mut Limited<R>) -> Option<&
         }
     };
     let found = media_type(format);
-    if found == OCTETS || found == "text/plain" {
+    if matches!(found, OCTETS | "text/plain" | "application/x-empty") {
         return None;
     }
     Some(NAMES.iter().find(|(theirs, _)| *theirs == found).map_or(found, |(_, name)| *name))
@@ -109,7 +111,7 @@ fn own<R: Read + Seek>(head: &[u8], content: &mut Limited<R>) -> Option<&'static
     }
     if head.starts_with(b"II*\0") || head.starts_with(b"MM\0*") {
         let has = |maker: &[u8]| memchr::memmem::find(head, maker).is_some();
-        return has(b"NIKON CORPORATION").then_some("image/x-nikon-nef");
+        return has(b"NIKON").then_some("image/x-nikon-nef");
     }
     if head.starts_with(b"$FL2@(#)") || head.starts_with(b"$FL3@(#)") {
         return Some("application/x-spss-sav");

@@ -56,7 +56,8 @@ async fn last(
     condition: &str,
 ) -> Result<Option<String>> {
     let query = format!(
-        "select {field}::text from {} where {condition} order by {field} desc limit 1",
+        // Unqualified, the order would be that of the text.
+        "select t.{field}::text from {} t where {condition} order by t.{field} desc limit 1",
         table.name.sql(),
         field = ident(column),
     );

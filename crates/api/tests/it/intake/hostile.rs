@@ -71,7 +71,7 @@ async fn no_name_from_outside_climbs_out_of_its_namespace() {
         .part("name=\"files\"; filename*=UTF-8''..%2f..%2fescape", b"x")
         .send(&house)
         .await;
-    assert_eq!(answer.status, 422, "{answer:?}");
+    assert_eq!(answer.error(), (400, "name".into()));
     assert_eq!(house.list("").await.0, [""; 0]);
     let outside = std::fs::read_dir(house.options.dir.parent().unwrap()).unwrap().count();
     assert_eq!(outside, 1, "only the intake's own directory is there");
@@ -144,6 +144,10 @@ async fn odd_but_valid_documents_are_kept_as_they_came() {
         for target in ["auto", "table", "collection"] {
             let path = format!("odd-{at}-{target}");
             let taken = house.documents(&format!("{path}?target={target}"), document.clone()).await;
+            if target == "table" && taken.status == 409 {
+                assert!(at >= 7, "{at}: {taken:?}");
+                continue;
+            }
             let accepted = taken.status == 201;
             assert!(accepted || taken.status == 422, "{at}: {taken:?}");
             let page = house
