@@ -194,23 +194,45 @@ fn a_key_that_was_altered_is_damage_and_not_a_missing_row() {
 
 #[test]
 fn a_row_that_was_altered_is_neither_changed_nor_deleted() {
-    let (dir, mut catalogue, _reader) = open();
+    let (_dir, mut catalogue, _reader) = open();
     let put = Change::Put { file: file(1, "a", b"a"), stored: Some(BlobLocation::Entry(1)) };
     catalogue.apply(&[change(1, put)], 2).unwrap();
-    let other = Connection::open(dir.path().join("catalogue.sqlite")).unwrap();
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
     };
     for altered in ["UPDATE files SET size = 9", "UPDATE blobs SET refs = 9"] {
-        other.execute_batch(altered).unwrap();
+        catalogue.connection.execute_batch(altered).unwrap();
         let refused = catalogue.apply(&[change(2, delete.clone())], 3).unwrap_err();
         assert!(refused.source.is_damage(), "{altered}: {refused:?}");
         assert_eq!(catalogue.position(), 2);
-        other.execute_batch("UPDATE files SET size = 1; UPDATE blobs SET refs = 1").unwrap();
+        let right = "UPDATE files SET size = 1; UPDATE blobs SET refs = 1";
+        catalogue.connection.execute_batch(right).unwrap();
     }
     catalogue.apply(&[change(2, delete)], 3).unwrap();
     assert_eq!(catalogue.verify(9).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn what_another_program_wrote_is_noticed_at_the_next_change() {
+    let (dir, mut catalogue, _reader) = open();
+    let put = |lsn, name| {
+        let stored = Some(BlobLocation::Entry(lsn));
+        change(lsn, Change::Put { file: file(lsn, name, name.as_bytes()), stored })
+    };
+    catalogue.apply(&[put(1, "a"), put(2, "b")], 3).unwrap();
+    let other = Connection::open(dir.path().join("catalogue.sqlite")).unwrap();
+    other.execute_batch("CREATE TEMP TABLE t (a); PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    catalogue.apply(&[put(3, "c")], 4).unwrap();
+    other.execute_batch("UPDATE files SET name = 'z' WHERE name = 'a'").unwrap();
+    for _ in 0..2 {
+        let refused = catalogue.apply(&[put(4, "d")], 5).unwrap_err();
+        assert!(refused.source.is_damage(), "{refused:?}");
+        assert!(refused.source.to_string().contains("ns/z"), "{refused:?}");
+        assert!(catalogue.forget_requests(9).unwrap_err().source.is_damage());
+    }
+    other.execute_batch("UPDATE files SET name = 'a' WHERE name = 'z'").unwrap();
+    catalogue.apply(&[put(4, "d")], 5).unwrap();
 }
 
 proptest! {
