@@ -189,6 +189,20 @@ pub enum ApplyError {
         /// Position it names.
         chunk: u64,
     },
+    /// Documents between those of the database and the next ones in the log are in neither.
+    #[error(
+        "the document database has the documents of {namespace} up to {last}, and the next ones in \
+         the log begin at {first}: those between have left the log; restore the database from a \
+         backup"
+    )]
+    Gap {
+        /// The namespace.
+        namespace: String,
+        /// Id of the last document in the database; 0 if there is none.
+        last: u64,
+        /// Id of the first document of the commit.
+        first: u64,
+    },
     /// The catalogue names an entry of extents that is not one.
     #[error("the entry at {lsn} does not say what the document database held")]
     NotExtents {

@@ -172,6 +172,8 @@ pub struct Catalogue {
     /// As it is committed.
     state: State,
     is_current: bool,
+    /// SQLite's count of other connections' commits when everything was verified last.
+    data_version: i64,
 }
 
 impl Catalogue {
@@ -196,7 +198,8 @@ impl Catalogue {
                 (state, true)
             }
         };
-        Ok(Self { connection, path: path.to_owned(), state, is_current })
+        let data_version = data_version(&connection).map_err(|source| failed(source.into()))?;
+        Ok(Self { connection, path: path.to_owned(), state, is_current, data_version })
     }
 
     /// Whether the tables have the current version.
@@ -386,6 +389,22 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Verifies everything if another program has written to the catalogue. A name that it changed is
+    /// in a place where no search for the right one looks.
+    fn verify_others(&mut self, act: &'static str) -> Result<(), CatalogueError> {
+        let failed = |source| CatalogueError::new(act, source);
+        let version = data_version(&self.connection).map_err(|error| failed(error.into()))?;
+        if version == self.data_version || !self.is_current {
+            return Ok(());
+        }
+        if let Some(found) = self.verify(1)?.pop() {
+            let found = format!("{found}; another program has written to the catalogue");
+            return Err(failed(CatalogueFault::Damaged { found }));
+        }
+        self.data_version = version;
+        Ok(())
+    }
+
     /// Runs `change` in a transaction and stores the state that it leaves, if it says that there is
     /// something to store.
     fn change<T>(
@@ -393,6 +412,7 @@ impl Catalogue {
         act: &'static str,
         change: impl FnOnce(&Connection, &mut State) -> Checked<(T, bool)>,
     ) -> Result<T, CatalogueError> {
+        self.verify_others(act)?;
         let mut state = self.state;
         let changed: Checked<T> = (|| {
             let transaction = self.connection.transaction()?;
@@ -407,6 +427,10 @@ impl Catalogue {
         self.state = state;
         Ok(result)
     }
+}
+
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
 /// Whether every table is empty.

@@ -132,6 +132,109 @@ fn a_listing_by_digest_and_a_search_for_dead_blobs_look_at_no_other_row() {
     assert!(plan.iter().all(|step| step.contains("blobs_dead (place>? AND place<?)")), "{plan:?}");
 }
 
+/// A catalogue with many names and requests, whose file alone has all of it.
+fn many() -> (tempfile::TempDir, CatalogueReader, PathBuf) {
+    let (dir, mut catalogue, reader) = open();
+    let changes: Vec<_> = (1..=2_000_u64)
+        .map(|lsn| {
+            let name = format!("name-{lsn:04}");
+            let file = file(lsn, &name, name.as_bytes());
+            let record =
+                IdempotencyRecord { key: file.digest, fingerprint: Digest::of(b"fingerprint") };
+            let answered = Answered { record, status: 201, answer: b"{}".to_vec(), created_ms: 1 };
+            let change = Change::Put { file, stored: Some(BlobLocation::Entry(lsn)) };
+            AppliedChange { lsn, change, answered: Some(Arc::new(answered)) }
+        })
+        .collect();
+    catalogue.apply(&changes, 3_000).unwrap();
+    assert_eq!(catalogue.verify(9).unwrap(), Vec::<String>::new());
+    catalogue.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let path = dir.path().join("catalogue.sqlite");
+    (dir, reader, path)
+}
+
+/// Changes bytes of a file as a disk would, behind the back of those who have it open.
+fn alter(path: &Path, old: &[u8], new: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let places = memchr::memmem::find_iter(&bytes, old).collect::<Vec<_>>();
+    for at in places {
+        bytes[at..at + old.len()].copy_from_slice(new);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_key_that_was_altered_is_damage_and_not_a_missing_row() {
+    let name = |name: &str| (Namespace::parse("ns").unwrap(), FileName::parse(name).unwrap());
+    for (old, new) in [("name-0777", "name-0zzz"), ("name-0777", "name-0000"), ("name-2000", "x")] {
+        let (_dir, reader, path) = many();
+        let altered = format!("{new:x<9}");
+        alter(&path, old.as_bytes(), altered.as_bytes());
+        // The cache of this connection is empty: it reads the file.
+        let (namespace, wanted) = name(old);
+        let found = reader.file(&namespace, &wanted).unwrap_err();
+        assert!(found.source.is_damage(), "{found:?}");
+        let (namespace, wanted) = name("name-0001");
+        assert!(reader.file(&namespace, &wanted).unwrap().is_some());
+        let (namespace, wanted) = name("name-0001-b");
+        assert!(reader.file(&namespace, &wanted).unwrap().is_none());
+        let listed = reader.list(&FileFilter::default(), None, 5_000).unwrap_err();
+        assert!(listed.to_string().contains("list files"), "{listed}");
+    }
+    let digest = Digest::of(b"name-1234");
+    let mut other = digest;
+    other.0[9] ^= 4;
+    let (_dir, reader, path) = many();
+    alter(&path, &digest.0, &other.0);
+    assert!(reader.blob(digest).unwrap_err().source.is_damage());
+    assert!(reader.request(digest).unwrap_err().source.is_damage());
+    assert!(reader.blob(Digest::of(b"name-0001")).unwrap().is_some());
+    assert!(reader.request(Digest::of(b"name-0001")).unwrap().is_some());
+}
+
+#[test]
+fn a_row_that_was_altered_is_neither_changed_nor_deleted() {
+    let (_dir, mut catalogue, _reader) = open();
+    let put = Change::Put { file: file(1, "a", b"a"), stored: Some(BlobLocation::Entry(1)) };
+    catalogue.apply(&[change(1, put)], 2).unwrap();
+    let delete = Change::Delete {
+        namespace: Namespace::parse("ns").unwrap(),
+        name: FileName::parse("a").unwrap(),
+    };
+    for altered in ["UPDATE files SET size = 9", "UPDATE blobs SET refs = 9"] {
+        catalogue.connection.execute_batch(altered).unwrap();
+        let refused = catalogue.apply(&[change(2, delete.clone())], 3).unwrap_err();
+        assert!(refused.source.is_damage(), "{altered}: {refused:?}");
+        assert_eq!(catalogue.position(), 2);
+        let right = "UPDATE files SET size = 1; UPDATE blobs SET refs = 1";
+        catalogue.connection.execute_batch(right).unwrap();
+    }
+    catalogue.apply(&[change(2, delete)], 3).unwrap();
+    assert_eq!(catalogue.verify(9).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn what_another_program_wrote_is_noticed_at_the_next_change() {
+    let (dir, mut catalogue, _reader) = open();
+    let put = |lsn, name| {
+        let stored = Some(BlobLocation::Entry(lsn));
+        change(lsn, Change::Put { file: file(lsn, name, name.as_bytes()), stored })
+    };
+    catalogue.apply(&[put(1, "a"), put(2, "b")], 3).unwrap();
+    let other = Connection::open(dir.path().join("catalogue.sqlite")).unwrap();
+    other.execute_batch("CREATE TEMP TABLE t (a); PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    catalogue.apply(&[put(3, "c")], 4).unwrap();
+    other.execute_batch("UPDATE files SET name = 'z' WHERE name = 'a'").unwrap();
+    for _ in 0..2 {
+        let refused = catalogue.apply(&[put(4, "d")], 5).unwrap_err();
+        assert!(refused.source.is_damage(), "{refused:?}");
+        assert!(refused.source.to_string().contains("ns/z"), "{refused:?}");
+        assert!(catalogue.forget_requests(9).unwrap_err().source.is_damage());
+    }
+    other.execute_batch("UPDATE files SET name = 'a' WHERE name = 'z'").unwrap();
+    catalogue.apply(&[put(4, "d")], 5).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..Default::default() })]
     #[test]
@@ -187,6 +290,7 @@ proptest! {
                 prop_assert_eq!(found, scanned);
             }
         }
+        prop_assert_eq!(catalogue.verify(9).unwrap(), Vec::<String>::new());
         let listed = reader.list(&FileFilter::default(), None, 100).unwrap();
         prop_assert_eq!(listed.len(), names.len());
         for file in listed {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
 use forebay_log::{CommitError, Log, Lsn};
-use forebay_sink::{Position, Sink as _, SinkError};
+use forebay_sink::{DocumentSink as _, Position, Sink as _, SinkError};
 use forebay_sqlite::{Extent, SqliteSink};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
@@ -433,8 +433,22 @@ impl Writer {
 
     /// Writes a commit that was handed over parsed; returns its number of documents.
     fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
+        self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
         crate::meters::conflicts(write_prepared(&mut self.sink, end, commit)?);
         Ok(commit.count())
+    }
+
+    /// Refuses a commit that would leave a gap: ids of a namespace begin at 1 and follow each other,
+    /// so the documents before it have left the log and were not in the database that had them.
+    fn check_follows(&mut self, end: Lsn, namespace: &str, first: u64) -> Result<(), ApplyError> {
+        if self.sink.position().is_some_and(|position| end.0 <= position.0) {
+            return Ok(());
+        }
+        let last = self.sink.last_id(namespace).map_err(ApplyError::Sink)?.unwrap_or(0);
+        if first == last.saturating_add(1) {
+            return Ok(());
+        }
+        Err(ApplyError::Gap { namespace: namespace.to_owned(), last, first })
     }
 
     fn write_commit(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
@@ -448,8 +462,62 @@ impl Writer {
         end: Lsn,
         commit: &DocumentCommit<'_>,
     ) -> Result<u64, ApplyError> {
+        self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
         let conflicts = write_commit(&mut self.sink, log, &self.bounds, lsn, end, commit)?;
         crate::meters::conflicts(conflicts);
         Ok(commit.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::fs::sim::SimFs;
+
+    use super::*;
+    use crate::format::{Documents, TargetCode, encode_documents};
+    use crate::names::Namespace;
+
+    /// Appends a commit of one document.
+    fn append(log: &Log, first_id: u64) {
+        let commit = DocumentCommit {
+            request: [1; 16],
+            received_ms: 1,
+            namespace: Namespace::parse("n").unwrap(),
+            target: TargetCode::Collection,
+            first_id,
+            count: 1,
+            columns: Vec::new(),
+            chunks: Vec::new(),
+            idempotency: None,
+            status: 201,
+            answer: &[],
+            documents: Documents::EMPTY,
+        };
+        let mut run = Vec::new();
+        encode_documents(&mut run, b"{}");
+        let end = log.try_append(&[&commit.encode_header(1), &run]).unwrap().end;
+        log.sync_to(end).unwrap();
+    }
+
+    #[test]
+    fn documents_that_are_neither_in_the_log_nor_in_the_database_are_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = Log::open(
+            Arc::new(SimFs::new(1)),
+            std::path::Path::new("/log"),
+            forebay_log::Options::default(),
+        )
+        .unwrap();
+        let sink = SqliteSink::open(&dir.path().join("documents.sqlite")).unwrap();
+        let bounds = Bounds { depth_max: 9, key_size_max: 99, flatten_depth: 4 };
+        let mut writer = Writer { sink, bounds };
+        for id in [1, 2, 3] {
+            append(&log, id);
+        }
+        assert_eq!(writer.replay(&log, log.start()).unwrap(), 3);
+        append(&log, 7);
+        let from = Lsn(writer.sink.position().unwrap().0);
+        let refused = writer.replay(&log, from).unwrap_err();
+        assert!(matches!(refused, ApplyError::Gap { last: 3, first: 7, .. }), "{refused:?}");
     }
 }

@@ -149,18 +149,33 @@ impl Documents {
             return Ok(());
         }
         let Some(log) = known.log else { return Ok(()) };
-        let mut documents = 0;
-        each_commit(log, u64::MAX, &mut |_, _, commit| {
+        let (mut documents, mut lost) = (0, 0);
+        let mut last: HashMap<String, u64> = HashMap::new();
+        each_commit(log, u64::MAX, &mut |log, lsn, commit| {
             documents += commit.count;
-            Ok(())
+            let last = last.entry(commit.namespace.as_str().to_owned()).or_insert(0);
+            lost += commit.first_id.saturating_sub(last.saturating_add(1));
+            *last = commit.first_id.saturating_add(commit.count).saturating_sub(1);
+            match read_documents::<ApplyError>(log, lsn, commit, &mut |_, _| Ok(())) {
+                Err(ApplyError::Read { source: ReadError::Erased { .. }, .. }) => {
+                    lost += commit.count;
+                    Ok(())
+                }
+                other => other,
+            }
         })?;
-        if documents > 0 {
-            let message = format!(
+        let message = match (documents, lost) {
+            (0, _) => return Ok(()),
+            (_, 0) => format!(
                 "the document database is missing: the log has all {documents} documents, and the \
                  next start builds it again"
-            );
-            findings.push(finding(&self.path, message, None));
-        }
+            ),
+            _ => format!(
+                "the document database is missing, and the log no longer has {lost} of its \
+                 documents; restore it from a backup"
+            ),
+        };
+        findings.push(finding(&self.path, message, None));
         Ok(())
     }
 

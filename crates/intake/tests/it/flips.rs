@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use forebay_intake::documents::decide::Wish;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 
@@ -116,6 +117,56 @@ fn change_every_byte(name: &str) {
     }
     assert!(failures.is_empty(), "{} of {tried}:\n{}", failures.len(), failures.join("\n"));
     assert!(found * 2 > tried, "of {tried} changed bytes {found} were found");
+}
+
+/// SQLite takes what comes before a damaged frame of a write-ahead log: an older state. The log makes
+/// it the newest again, or the start is refused.
+#[test]
+fn a_byte_changed_in_a_write_ahead_log_is_never_answered_with() {
+    for name in [CATALOGUE, DOCUMENTS] {
+        let kept = support::directory();
+        support::furnish(kept.path());
+        support::settle(kept.path());
+        let place = support::directory();
+        // One change more, left in the write-ahead log as by a process that was killed.
+        let intake = support::open(kept.path()).unwrap();
+        support::block_on(async {
+            let key = support::key("notes", "late.txt");
+            support::put(&intake, &key, b"late", false).await;
+            support::post(&intake, "orders", Wish::Table, &support::order(109)).await;
+            intake.totals().await.unwrap();
+            intake.namespaces().await.unwrap();
+        });
+        support::copy(kept.path(), place.path());
+        let expected = support::ask(&intake, kept.path());
+        intake.close().unwrap();
+        drop(intake);
+        let dir = place.path();
+        let wal = format!("{name}-wal");
+        let whole = support::directory();
+        support::copy(dir, whole.path());
+        let bytes = std::fs::read(whole.path().join(&wal)).unwrap();
+        assert!(bytes.len() > 4_000, "{wal}: {} bytes", bytes.len());
+        let mut opened = 0;
+        for at in used(&bytes).into_iter().step_by(stride() * 5) {
+            for view in [CATALOGUE, DOCUMENTS, "catalogue-damaged.sqlite"] {
+                support::remove(dir, view);
+            }
+            std::fs::remove_dir_all(dir.join("log")).unwrap();
+            support::copy(whole.path(), dir);
+            let mut altered = bytes.clone();
+            altered[at] ^= 1 << (at % 8);
+            std::fs::write(dir.join(&wal), altered).unwrap();
+            support::remove_shared_memory(dir);
+            if let Ok(intake) = support::open(dir) {
+                opened += 1;
+                let found = support::ask(&intake, dir);
+                assert_eq!(wrong(&expected, &found), None, "{wal}: byte {at}");
+                intake.close().unwrap_or_default();
+            }
+        }
+        assert!(opened > 0, "{wal}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The intake as its callers use it, without HTTP.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod altered;
 mod flips;
 mod support;

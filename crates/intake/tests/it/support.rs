@@ -255,6 +255,16 @@ pub(crate) fn remove(dir: &Path, name: &str) {
     }
 }
 
+/// Removes what SQLite keeps in shared memory of write-ahead logs.
+pub(crate) fn remove_shared_memory(dir: &Path) {
+    for view in [CATALOGUE, DOCUMENTS] {
+        let path = dir.join(format!("{view}-shm"));
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 /// Replaces the first occurrence of `old` in a file by `new`, of the same length.
 pub(crate) fn replace(path: &Path, old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
