@@ -235,7 +235,9 @@ fn beginning(raw: &[u8]) -> &[u8] {
 fn untimed(format: &str) -> &'static str {
     match format {
         "raw" => "no time was recognised near the start of the line",
-        "ndjson" => "no field is known to hold the time, or more than one may; name it with time_field",
+        "ndjson" => {
+            "no field is known to hold the time, or more than one may; name it with time_field"
+        }
         "zeek" => "ts is missing or is not a time",
         "ocsf" => "time is missing or is not a time",
         "suricata" => "timestamp is missing or is not a time",

@@ -129,7 +129,9 @@ async fn take(
             Some(_) => Arc::clone(&shared.appends).acquire_owned().await.map_err(|_| closing())?,
         };
         let store = shared.store()?;
-        let mut work = begun.take().unwrap_or_else(|| Work::new(&store, &shape, &stream, shared.body_size_max));
+        let mut work = begun
+            .take()
+            .unwrap_or_else(|| Work::new(&store, &shape, &stream, shared.body_size_max));
         let Piece { bytes, end } = piece;
         let Some(end) = end else {
             let worked = on_thread(move || {
@@ -431,7 +433,11 @@ mod tests {
             (None, "", "text/plain", Format::Auto, false),
         ] {
             let found = shape(path, query, kind).unwrap();
-            assert_eq!((found.format, found.document), (format, document), "{path:?} {query} {kind}");
+            assert_eq!(
+                (found.format, found.document),
+                (format, document),
+                "{path:?} {query} {kind}"
+            );
         }
         for (path, query, kind) in [
             (Some("xml"), "", ""),

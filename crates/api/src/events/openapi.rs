@@ -257,6 +257,9 @@ mod tests {
         assert_eq!(proof, "#/components/schemas/EventProof");
         assert_eq!(schemas["EventProof"]["properties"]["leaf_hash"]["type"], "string");
         assert!(schemas["EventSource"].is_object() && schemas["RejectedRecord"].is_object());
-        assert_eq!(FORMATS, forebay_events::input::Format::ALL.map(forebay_events::input::Format::name));
+        assert_eq!(
+            FORMATS,
+            forebay_events::input::Format::ALL.map(forebay_events::input::Format::name)
+        );
     }
 }

@@ -66,8 +66,8 @@ pub fn decompressed<'a>(
     }
     let mut begin = Vec::with_capacity(Encoding::MAGIC_SIZE);
     input.by_ref().take(Encoding::MAGIC_SIZE as u64).read_to_end(&mut begin)?;
-    let encoding = Encoding::detect(&begin)
-        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    let encoding =
+        Encoding::detect(&begin).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     let input = Cursor::new(begin).chain(input);
     match encoding {
         Some(encoding) => encoding.reader(input),

@@ -61,9 +61,20 @@ struct Meta {
 /// Accepts the other members of an action.
 fn others<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     const KNOWN: [&str; 14] = [
-        "_type", "routing", "_routing", "pipeline", "require_alias", "require_data_stream", "version", "version_type",
-        "if_seq_no", "if_primary_term", "retry_on_conflict", "dynamic_templates",
-        "list_executed_pipelines", "op_type",
+        "_type",
+        "routing",
+        "_routing",
+        "pipeline",
+        "require_alias",
+        "require_data_stream",
+        "version",
+        "version_type",
+        "if_seq_no",
+        "if_primary_term",
+        "retry_on_conflict",
+        "dynamic_templates",
+        "list_executed_pipelines",
+        "op_type",
     ];
     let members = BTreeMap::<String, serde::de::IgnoredAny>::deserialize(deserializer)?;
     match members.keys().find(|name| !KNOWN.contains(&name.as_str())) {

@@ -201,7 +201,11 @@ impl Inflater {
             }
             // A full chunk may hide more that is ready.
             if written < CHUNK_SIZE && (piece.is_empty() || read == 0) {
-                return if piece.is_empty() { Ok(Ok(())) } else { Err(self.damaged("no progress")) };
+                return if piece.is_empty() {
+                    Ok(Ok(()))
+                } else {
+                    Err(self.damaged("no progress"))
+                };
             }
         }
     }
@@ -217,7 +221,10 @@ impl Inflater {
         }
     }
 
-    fn damaged(&self, reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EncodingError {
+    fn damaged(
+        &self,
+        reason: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> EncodingError {
         let source = io::Error::new(io::ErrorKind::InvalidData, reason);
         EncodingError::Damaged { name: self.encoding.name(), at: self.size, source }
     }
@@ -279,7 +286,12 @@ mod tests {
         }
     }
 
-    fn inflate(encoding: Encoding, bytes: &[u8], size: usize, limit: u64) -> Result<Vec<u8>, String> {
+    fn inflate(
+        encoding: Encoding,
+        bytes: &[u8],
+        size: usize,
+        limit: u64,
+    ) -> Result<Vec<u8>, String> {
         let mut inflater = Inflater::new(encoding, limit).unwrap();
         let mut out = Vec::new();
         for piece in bytes.chunks(size) {
@@ -302,7 +314,10 @@ mod tests {
             bytes.extend(compressed(encoding, b"and a second one"));
             let whole = [&text[..], b"and a second one"].concat();
             for size in [1, 7, 4096, bytes.len()] {
-                assert!(inflate(encoding, &bytes, size, u64::MAX).unwrap() == whole, "{encoding:?}");
+                assert!(
+                    inflate(encoding, &bytes, size, u64::MAX).unwrap() == whole,
+                    "{encoding:?}"
+                );
             }
             let mut read = Vec::new();
             encoding.reader(&bytes[..]).unwrap().read_to_end(&mut read).unwrap();

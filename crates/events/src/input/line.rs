@@ -10,25 +10,35 @@ use super::time::{self, When};
 use super::{Format, pairs, severity};
 use crate::event::{Draft, Severity};
 
-/// Maximum number of words, and of bytes, before a time.
+/// Maximum number of words before a time in brackets, before another one, and of bytes before both.
 const WORDS_MAX: usize = 8;
+const BARE_WORDS_MAX: usize = 2;
 const LEAD_MAX: usize = 300;
+/// Words before a time that is not the event's.
+const OTHER: [&[u8]; 14] = [
+    b"expires", b"expiry", b"until", b"since", b"before", b"after", b"from", b"to", b"by", b"on",
+    b"at", b"last", b"next", b"valid",
+];
 
 /// A line of a known form.
 pub(super) struct Found<'a> {
     pub(super) format: Format,
     /// Whether the time is the event's for sure, rather than one that the line mentions.
     pub(super) certain: bool,
+    /// Whether the line begins with the time.
+    pub(super) leading: bool,
     pub(super) draft: Draft<'a>,
 }
 
 /// Reads a line; `None` if no form is recognised. `raw` and `format` are set by the caller.
 pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Found<'_>> {
-    let found = |format, draft| Some(Found { format, certain: true, draft });
+    let found = |format, draft| Some(Found { format, certain: true, leading: false, draft });
     if line.starts_with(b"<Event") {
         return windows(line).and_then(|draft| found(Format::Windows, draft));
     }
-    if let Some(draft) = palo_alto(line, now_ms).or_else(|| flow(line)) {
+    if line.first().is_some_and(u8::is_ascii_digit)
+        && let Some(draft) = palo_alto(line, now_ms).or_else(|| flow(line))
+    {
         return found(Format::Text, draft);
     }
     if let Some(draft) = access(line) {
@@ -41,8 +51,8 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Found<'_>> {
     {
         return found(Format::Kv, draft);
     }
-    let draft = text(line, now_ms)?;
-    Some(Found { format: Format::Text, certain: false, draft })
+    let (leading, draft) = text(line, now_ms)?;
+    Some(Found { format: Format::Text, certain: false, leading, draft })
 }
 
 pub(super) fn stamped(when: Option<When>) -> Draft<'static> {
@@ -58,6 +68,9 @@ pub(super) fn stamped(when: Option<When>) -> Draft<'static> {
 pub(super) fn access(line: &[u8]) -> Option<Draft<'_>> {
     let start = line.get(..LEAD_MAX).unwrap_or(line);
     let open = memchr::memchr(b'[', start)?;
+    if !start.get(open + 1).is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
     let (when, rest) = time::leading(line.get(open..)?, None)?;
     let bracketed = line.get(line.len() - rest.len() - 1) == Some(&b']');
     if !bracketed || !rest.starts_with(b" ") || !when.zoned {
@@ -110,7 +123,10 @@ fn flow(line: &[u8]) -> Option<Draft<'_>> {
     let mut words = line.split(|byte| *byte == b' ');
     let version = words.next()?;
     let interface = words.nth(1)?;
-    if version.len() != 1 || !version.iter().all(u8::is_ascii_digit) || !interface.starts_with(b"eni-") {
+    if version.len() != 1
+        || !version.iter().all(u8::is_ascii_digit)
+        || !interface.starts_with(b"eni-")
+    {
         return None;
     }
     let source = words.next().and_then(|word| address(fitting_bytes(word)));
@@ -152,21 +168,31 @@ fn windows(line: &[u8]) -> Option<Draft<'_>> {
     })
 }
 
-/// Any line with a time at its start, or after a few words.
-fn text(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
+/// Any line with a time at its start, or after a few words; also returns whether it is at the
+/// start.
+fn text(line: &[u8], now_ms: i64) -> Option<(bool, Draft<'_>)> {
     let start = line.get(..LEAD_MAX).unwrap_or(line);
     let mut from = 0;
     for word in 0..WORDS_MAX {
         let here = line.get(from..)?;
-        let found = time::leading(here, Some(now_ms));
-        // A number counts only at the very start.
-        let number = here.iter().take_while(|byte| byte.is_ascii_digit()).count() > 8;
-        if let Some((when, rest)) = found.filter(|_| word == 0 || !number) {
-            return Some(after_time(when, rest));
+        if word <= BARE_WORDS_MAX || here.first() == Some(&b'[') {
+            let found = time::leading(here, Some(now_ms));
+            // A number counts only at the very start.
+            let number = |here: &[u8]| here.iter().take_while(|it| it.is_ascii_digit()).count() > 8;
+            if let Some((when, rest)) = found.filter(|_| word == 0 || !number(here)) {
+                return Some((word == 0, after_time(when, rest)));
+            }
+        } else {
+            memchr::memchr(b'[', start.get(from..)?)?;
         }
-        let next = start.get(from..)?.iter().position(|byte| b" \t,|;".contains(byte))?;
-        from += next + 1;
-        while start.get(from).is_some_and(|byte| *byte == b' ') {
+        let rest = start.get(from..)?;
+        let end = rest.iter().position(|byte| matches!(byte, b' ' | b'\t' | b',' | b'|' | b';'))?;
+        let before = rest.get(..end)?;
+        if end < 8 && OTHER.iter().any(|other| other.eq_ignore_ascii_case(before)) {
+            return None;
+        }
+        from += end + 1;
+        while start.get(from) == Some(&b' ') {
             from += 1;
         }
     }
@@ -177,7 +203,8 @@ fn text(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
 fn after_time(when: When, rest: &[u8]) -> Draft<'_> {
     let start = rest.get(..LEAD_MAX).unwrap_or(rest);
     let (mut level, mut kind) = (Severity::Unknown, "");
-    for word in start.split(|byte| b" \t,|".contains(byte)).filter(|word| !word.is_empty()).take(4) {
+    for word in start.split(|byte| b" \t,|".contains(byte)).filter(|word| !word.is_empty()).take(4)
+    {
         let bare = fitting_bytes(word).trim_matches(['[', ']', ':', '(', ')', '<', '>', '"', '-']);
         let (module, name) = bare.split_once(':').unwrap_or(("", bare));
         if let Some(found) = severity::word(name) {

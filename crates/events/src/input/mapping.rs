@@ -41,7 +41,9 @@ impl Mappings {
 
 /// A zone that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown time zone {found:?}; use UTC, an offset such as +02:00, or a name such as Europe/Paris")]
+#[error(
+    "unknown time zone {found:?}; use UTC, an offset such as +02:00, or a name such as Europe/Paris"
+)]
 pub struct ZoneError {
     /// The text, at most 64 characters of it.
     pub found: String,

@@ -11,8 +11,8 @@
 
 mod bulk;
 mod cef;
-mod encoding;
 mod elements;
+mod encoding;
 mod format;
 mod json;
 mod leef;
@@ -30,8 +30,8 @@ mod time;
 mod w3c;
 mod zeek;
 
-pub use encoding::{Encoding, EncodingError, Inflater};
 pub use elements::{ElementSplitter, Elements};
+pub use encoding::{Encoding, EncodingError, Inflater};
 pub use format::{Format, FormatError};
 pub use mapping::{Mapping, Mappings, ZoneError};
 pub use parser::Parser;

@@ -48,7 +48,9 @@ pub(super) fn value_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 /// Whether a line begins with a pair.
 pub(super) fn begins(line: &[u8]) -> bool {
     let key = line.iter().take_while(|byte| is_key(**byte)).count();
-    (1..=64).contains(&key) && line.first().is_some_and(u8::is_ascii_alphabetic) && line.get(key) == Some(&b'=')
+    (1..=64).contains(&key)
+        && line.first().is_some_and(u8::is_ascii_alphabetic)
+        && line.get(key) == Some(&b'=')
 }
 
 const fn is_key(byte: u8) -> bool {
@@ -88,7 +90,8 @@ fn value(text: &str) -> Option<(&str, &str)> {
         let bytes = inside.as_bytes();
         let mut from = 0;
         loop {
-            let Some(at) = bytes.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) else {
+            let Some(at) = bytes.get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+            else {
                 return Some((inside, ""));
             };
             if bytes.get(from + at) == Some(&b'"') {

@@ -22,6 +22,8 @@ pub struct Parser {
     format: Format,
     now_ms: i64,
     mapping: Mapping,
+    /// Whether the mapping says anything.
+    is_mapped: bool,
     tsv: zeek::Tsv,
     w3c: w3c::Columns,
     bulk: Bulk,
@@ -45,6 +47,7 @@ impl Parser {
             format,
             now_ms,
             mapping: Mapping::default(),
+            is_mapped: false,
             tsv: zeek::Tsv::default(),
             w3c: w3c::Columns::default(),
             bulk: Bulk::default(),
@@ -55,7 +58,7 @@ impl Parser {
     /// Sets where the fields of the records are.
     #[must_use]
     pub fn with_mapping(self, mapping: Mapping) -> Self {
-        Self { mapping, ..self }
+        Self { is_mapped: mapping != Mapping::default(), mapping, ..self }
     }
 
     /// Sets the clock of a long-lived parser.
@@ -84,11 +87,7 @@ impl Parser {
 
     /// Passes each event of a record to `take`: of an envelope its elements, of an Elasticsearch
     /// `_bulk` body the documents. An element that is not an event is passed on as its [`Reject`].
-    pub fn parse_each(
-        &mut self,
-        line: &[u8],
-        take: &mut dyn FnMut(Result<Draft<'_>, Reject>),
-    ) {
+    pub fn parse_each(&mut self, line: &[u8], take: &mut dyn FnMut(Result<Draft<'_>, Reject>)) {
         let json = matches!(self.format, Format::Auto | Format::Ndjson | Format::Ocsf);
         let action = match &self.bulk {
             Bulk::Not => None,
@@ -220,43 +219,43 @@ impl Parser {
         draft.timestamp_ns.is_some().then_some(draft)
     }
 
-    /// Parses a syslog message. The time of a body that is an event of its own precedes that of
+    /// Parses a syslog message. The time of a body that is itself an event precedes that of
     /// the header, and so do its host and type.
     fn syslog<'a>(&self, line: &'a [u8], depth: u8) -> Result<Draft<'a>, Reject> {
         let header = syslog::header(line, self.now_ms)?;
         let mut draft = header.draft();
         draft.format = Cow::Borrowed(Format::Syslog.name());
         draft.raw = Cow::Borrowed(line);
-        if let Some((strong, inner)) = self.body(header.message(), depth) {
-            self.combine(&mut draft, inner, header.when, strong);
+        if let Some(inner) = self.body(header.message(), depth) {
+            self.combine(&mut draft, inner, header.when);
         }
         Ok(draft)
     }
 
-    /// Reads the body of a syslog message; also returns whether its time is the event's for sure.
-    fn body<'a>(&self, body: &'a [u8], depth: u8) -> Option<(bool, Draft<'a>)> {
+    /// Reads the body of a syslog message.
+    fn body<'a>(&self, body: &'a [u8], depth: u8) -> Option<line::Found<'a>> {
         if body.len() < 12 || depth > DEPTH_MAX {
             return None;
         }
         let body = body.strip_prefix(b"@cee:").unwrap_or(body).trim_ascii_start();
         if looks_like_json(body) {
             return match self.json_at(body, Format::Auto, depth + 1).ok()? {
-                Read::One(draft) => Some((true, draft)),
+                Read::One(draft) => {
+                    let format = Format::Ndjson;
+                    Some(line::Found { format, certain: true, leading: false, draft })
+                }
                 Read::Several(_) => None,
             };
         }
-        let found = line::read(body, self.now_ms)?;
-        Some((found.certain, found.draft))
+        line::read(body, self.now_ms)
     }
 
-    /// Adds the draft of a body to that of its header.
-    fn combine<'a>(
-        &self,
-        draft: &mut Draft<'a>,
-        inner: Draft<'a>,
-        header: Option<When>,
-        strong: bool,
-    ) {
+    /// Adds the draft of a body to that of its header. A time that the body merely mentions counts
+    /// only near that of the header.
+    fn combine<'a>(&self, draft: &mut Draft<'a>, inner: line::Found<'a>, header: Option<When>) {
+        const NEAR_NS: u64 = 26 * 3_600 * 1_000_000_000;
+        const YEAR_NS: u64 = 31_556_952 * 1_000_000_000;
+        let line::Found { certain: strong, leading, draft: inner, .. } = inner;
         if let Some(ns) = inner.timestamp_ns {
             let zoned = inner.time_source == TimeSource::Event;
             let own = When { ns, zoned };
@@ -264,7 +263,14 @@ impl Parser {
                 None => own.aligned(header),
                 Some(_) => own,
             };
-            if strong || when.zoned || header.is_none() {
+            let apart = header.map_or(0, |header| header.ns.abs_diff(when.ns));
+            // The year of a header may have been completed: then the day of the year is near.
+            let guessed = header.is_some_and(|header| !header.zoned);
+            let in_year = apart % YEAR_NS;
+            let same_day = guessed && in_year.min(YEAR_NS - in_year) <= 2 * NEAR_NS;
+            let near = apart <= NEAR_NS || same_day;
+            let better = when.zoned && (leading || near) || guessed && leading && near;
+            if strong || header.is_none() || better {
                 draft.timestamp_ns = Some(when.ns);
                 draft.time_source = when.source();
             }
@@ -291,9 +297,9 @@ impl Parser {
     fn plain<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
         let found = match format {
             Format::Clf => line::access(line),
-            Format::Kv => std::str::from_utf8(line)
-                .ok()
-                .and_then(|text| pairs::parse(text, self.now_ms)),
+            Format::Kv => {
+                std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, self.now_ms))
+            }
             wanted => line::read(line, self.now_ms)
                 .filter(|found| found.format == wanted || wanted == Format::Text)
                 .map(|found| found.draft),
@@ -384,7 +390,7 @@ impl Parser {
         })
     }
 
-    /// Reads an element as a line of its own, of any format unless it must be an object.
+    /// Reads an element as a separate line, of any format unless it must be an object.
     fn inner<'a>(&self, line: &'a [u8], object: bool) -> Result<Draft<'a>, Reject> {
         if object || looks_like_json(line) {
             return match self.json_at(line, Format::Auto, 1)? {
@@ -402,7 +408,11 @@ impl Parser {
     }
 
     /// Applies what the operator said about the records.
-    fn mapped<'a>(&self, mut draft: Draft<'a>, line: &[u8]) -> Draft<'a> {
+    fn mapped<'a>(&self, draft: Draft<'a>, line: &[u8]) -> Draft<'a> {
+        if self.is_mapped { self.with_fields(draft, line) } else { draft }
+    }
+
+    fn with_fields<'a>(&self, mut draft: Draft<'a>, line: &[u8]) -> Draft<'a> {
         let value = |path: &str| {
             let line = line.trim_ascii();
             if looks_like_json(line) {

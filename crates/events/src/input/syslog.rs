@@ -60,7 +60,8 @@ pub(super) fn begins_with_time(line: &[u8]) -> bool {
     let mut cursor = Cursor { rest: line };
     match line.first() {
         Some(byte) if byte.is_ascii_alphabetic() => {
-            time::bsd(&mut cursor).is_some() && cursor.rest.first() == Some(&b' ')
+            let time = time::bsd(&mut cursor).is_some();
+            time && (cursor.rest.first() == Some(&b' ') || cursor.rest.starts_with(b": %"))
         }
         Some(byte) if byte.is_ascii_digit() && line.get(10) == Some(&b'T') => {
             let zoned = time::read(&mut cursor, None).is_some_and(|when| when.zoned);
@@ -243,6 +244,10 @@ fn tag(content: &[u8]) -> &str {
     const TAG_SIZE_MAX: usize = 64;
     let content = content.strip_prefix(b":").unwrap_or(content).trim_ascii_start();
     let start = content.get(..TAG_SIZE_MAX).unwrap_or(content);
+    // A body in brackets or quotes is no program.
+    if start.first().is_some_and(|byte| b"{[<\"'".contains(byte)) {
+        return "";
+    }
     let end = start.iter().position(|byte| matches!(byte, b'[' | b':' | b' '));
     match end.and_then(|end| start.split_at_checked(end)) {
         Some((tag, [b'[' | b':', ..])) => fitting_bytes(tag),

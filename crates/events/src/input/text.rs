@@ -23,7 +23,8 @@ fn fits(text: &str) -> bool {
 /// removed.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_ascii();
-    if !text.as_bytes().first().is_some_and(|byte| byte.is_ascii_hexdigit() || b"[:".contains(byte)) {
+    if !text.as_bytes().first().is_some_and(|byte| byte.is_ascii_hexdigit() || b"[:".contains(byte))
+    {
         return None;
     }
     if let Ok(address) = text.parse::<IpAddr>() {

@@ -26,9 +26,18 @@ impl Columns {
 
     /// Whether a line is one of the directives before the rows.
     pub(super) fn is_directive(line: &[u8]) -> bool {
-        [&b"#Fields:"[..], b"#Version:", b"#Software:", b"#Date:", b"#Start-Date:", b"#End-Date:", b"#Remark:", b"#Log-type:"]
-            .iter()
-            .any(|name| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
+        [
+            &b"#Fields:"[..],
+            b"#Version:",
+            b"#Software:",
+            b"#Date:",
+            b"#Start-Date:",
+            b"#End-Date:",
+            b"#Remark:",
+            b"#Log-type:",
+        ]
+        .iter()
+        .any(|name| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
     }
 
     /// Reads a directive, or the draft of a row.

@@ -38,7 +38,13 @@ struct Columns {
 
 impl Default for Header {
     fn default() -> Self {
-        Self { separator: b'\t', unset: b"-".to_vec(), path: String::new(), names: String::new(), columns: None }
+        Self {
+            separator: b'\t',
+            unset: b"-".to_vec(),
+            path: String::new(),
+            names: String::new(),
+            columns: None,
+        }
     }
 }
 

@@ -79,7 +79,10 @@ fn lists_in_an_envelope_are_its_elements() {
     let audit = r#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"verb":"get","requestReceivedTimestamp":"2024-03-01T12:00:00.5Z"},{"verb":"list","requestReceivedTimestamp":"2024-03-01T12:00:00.6Z"}]}"#;
     assert_eq!(
         descriptions(&[audit]),
-        ["ndjson get|-|-|- unknown 2024-03-01T12:00:00.5Z", "ndjson list|-|-|- unknown 2024-03-01T12:00:00.6Z"]
+        [
+            "ndjson get|-|-|- unknown 2024-03-01T12:00:00.5Z",
+            "ndjson list|-|-|- unknown 2024-03-01T12:00:00.6Z"
+        ]
     );
     let azure = r#"{"records":[{"time":"2024-03-01T12:00:00Z","operationName":"x"}]}"#;
     assert_eq!(descriptions(&[azure]), ["ndjson x|-|-|- unknown 2024-03-01T12:00:00Z"]);
@@ -88,7 +91,10 @@ fn lists_in_an_envelope_are_its_elements() {
     let watch = r#"{"messageType":"DATA_MESSAGE","owner":"1","logGroup":"g","logStream":"s","logEvents":[{"id":"1","timestamp":1709294400123,"message":"a line"},{"id":"2","timestamp":1709294400124,"message":"{\"type\":\"t\"}"}]}"#;
     let found = events(Format::Auto, &[watch]);
     assert_eq!(found[0].0, "raw -|-|-|- unknown 2024-03-01T12:00:00.123Z");
-    assert_eq!((found[0].1.as_str(), found[0].2.as_str()), ("a line", "logGroup=g logStream=s owner=1"));
+    assert_eq!(
+        (found[0].1.as_str(), found[0].2.as_str()),
+        ("a line", "logGroup=g logStream=s owner=1")
+    );
     assert_eq!(found[1].0, "ndjson t|-|-|- unknown 2024-03-01T12:00:00.124Z");
     // An event that has a list is an event.
     for event in [
@@ -101,7 +107,13 @@ fn lists_in_an_envelope_are_its_elements() {
         assert_eq!(descriptions(&[event]).len(), 1, "{event}");
     }
     assert_eq!(descriptions(&[r#"{"Records":[]}"#]).len(), 0);
-    assert_eq!(descriptions(&[r#"{"Records":[{"a":1},7]}"#]), ["ndjson -|-|-|- unknown -", "reject: not a JSON object: invalid type: integer `7`, expected an object at byte 1"]);
+    assert_eq!(
+        descriptions(&[r#"{"Records":[{"a":1},7]}"#]),
+        [
+            "ndjson -|-|-|- unknown -",
+            "reject: not a JSON object: invalid type: integer `7`, expected an object at byte 1"
+        ]
+    );
 }
 
 #[test]
@@ -124,7 +136,10 @@ fn otlp_logs_are_their_records() {
     let logs = r#"{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},{"key":"host.name","value":{"stringValue":"web-1"}},{"key":"pid","value":{"intValue":"42"}}]},"scopeLogs":[{"scope":{"name":"orders"},"logRecords":[{"timeUnixNano":"1709294400123456789","severityNumber":17,"eventName":"order.failed","body":{"stringValue":"no stock"},"attributes":[{"key":"client.address","value":{"stringValue":"10.0.0.9"}}]},{"timeUnixNano":"0","observedTimeUnixNano":1709294400000000000,"severityText":"WARN","body":{"stringValue":"x"}}]}]}]}"#;
     let found = events(Format::Auto, &[logs]);
     assert_eq!(found.len(), 2);
-    assert_eq!(found[0].0, "otlp order.failed|web-1|10.0.0.9|shop high 2024-03-01T12:00:00.123456789Z");
+    assert_eq!(
+        found[0].0,
+        "otlp order.failed|web-1|10.0.0.9|shop high 2024-03-01T12:00:00.123456789Z"
+    );
     assert!(found[0].1.starts_with(r#"{"timeUnixNano":"1709294400123456789""#), "{}", found[0].1);
     assert_eq!(found[0].2, "service.name=shop host.name=web-1 pid=Integer(42) scope.name=orders");
     assert_eq!(found[1].0, "otlp -|web-1|-|shop medium 2024-03-01T12:00:00Z");
@@ -136,7 +151,12 @@ fn otlp_logs_are_their_records() {
 
 #[test]
 fn rows_of_tables_name_their_columns() {
-    let zeek = ["#separator \\x09", "#path\tdns", "#fields\tts\tuid\tquery", "1709294400.5\tC1\texample.test"];
+    let zeek = [
+        "#separator \\x09",
+        "#path\tdns",
+        "#fields\tts\tuid\tquery",
+        "1709294400.5\tC1\texample.test",
+    ];
     let found = events(Format::Auto, &zeek);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].2, "fields=ts uid query");
@@ -152,9 +172,16 @@ fn rows_of_tables_name_their_columns() {
     ];
     let found = events(Format::Auto, &iis);
     assert_eq!(found[0].0, "w3c -|IIS-1|192.0.2.4|- unknown 2024-03-01T12:00:00Z");
-    assert_eq!(found[0].2, "fields=date time s-computername s-ip cs-method cs-uri-stem c-ip sc-status");
+    assert_eq!(
+        found[0].2,
+        "fields=date time s-computername s-ip cs-method cs-uri-stem c-ip sc-status"
+    );
     assert_eq!(found[1].0, "reject: the row has 6 columns, but #Fields: names 8");
-    let cloudfront = ["#Version: 1.0", "#Fields: date time x-edge-location sc-bytes c-ip", "2024-03-01\t12:00:00\tFRA1\t512\t192.0.2.4"];
+    let cloudfront = [
+        "#Version: 1.0",
+        "#Fields: date time x-edge-location sc-bytes c-ip",
+        "2024-03-01\t12:00:00\tFRA1\t512\t192.0.2.4",
+    ];
     assert_eq!(descriptions(&cloudfront), ["w3c -|-|192.0.2.4|- unknown 2024-03-01T12:00:00Z"]);
 }
 
@@ -179,7 +206,9 @@ fn an_ingest_counts_what_has_no_time_and_stores_where_each_time_is_from() {
         r#"{"time":"2024-03-01 12:00:01","n":1}"#.to_owned(),
         r#"{"n":2}"#.to_owned(),
         // An envelope may be larger than a record, its events may not.
-        format!(r#"{{"Records":[{{"a":"{large}"}},{{"a":"{large}"}},{{"a":"{too_large}"}},{{"a":"{large}"}}]}}"#),
+        format!(
+            r#"{{"Records":[{{"a":"{large}"}},{{"a":"{large}"}},{{"a":"{too_large}"}},{{"a":"{large}"}}]}}"#
+        ),
         format!(r#"{{"a":"{too_large}"}}"#),
     ];
     lines.push(String::new());
@@ -190,7 +219,8 @@ fn an_ingest_counts_what_has_no_time_and_stores_where_each_time_is_from() {
     while let Some(record) = splitter.next(&mut rest) {
         let Record { line, bytes, fault } = record;
         let record = Record { line, bytes, fault };
-        let mut reject = |line, reject: &_, raw: &[u8]| rejects.push((line, format!("{reject}"), raw.len()));
+        let mut reject =
+            |line, reject: &_, raw: &[u8]| rejects.push((line, format!("{reject}"), raw.len()));
         ingest.record(&store, &record, now_ns, &mut reject).unwrap();
     }
     let summary = ingest.finish(&store).unwrap();
@@ -198,7 +228,8 @@ fn an_ingest_counts_what_has_no_time_and_stores_where_each_time_is_from() {
     assert_eq!((summary.mistimed, summary.assumed), (4, 1));
     let Mistimed { line, reason } = summary.first_mistimed.unwrap();
     assert!(line == 3 && reason.contains("time_field"), "{line}: {reason}");
-    let reason = |size: usize| format!("the record has {size} bytes; the maximum is {RECORD_SIZE_MAX}");
+    let reason =
+        |size: usize| format!("the record has {size} bytes; the maximum is {RECORD_SIZE_MAX}");
     let size = RECORD_SIZE_MAX + 8;
     assert_eq!(rejects, [(4, reason(size), 1024), (5, reason(size), 1024)]);
     let mut found = store.scan(Query::default());
@@ -208,6 +239,9 @@ fn an_ingest_counts_what_has_no_time_and_stores_where_each_time_is_from() {
         sources.push((event.tags.time_source.name(), event.timestamp_ns == now_ns));
     }
     let received = ("received", true);
-    assert_eq!(sources, [("event", false), ("assumed", false), received, received, received, received]);
+    assert_eq!(
+        sources,
+        [("event", false), ("assumed", false), received, received, received, received]
+    );
     store.close().unwrap();
 }

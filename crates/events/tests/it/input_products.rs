@@ -30,6 +30,9 @@ const SAMPLES: &[Sample] = &[
     ("Cisco NX-OS", "<189>: 2023 Oct 11 14:32:52 UTC: %ETHPORT-5-IF_UP: Interface Ethernet1/1 is up", "event 2023-10-11T14:32:52Z", "", "%ETHPORT-5-IF_UP"),
     ("Cisco Meraki", "<134>1 1697034772.583851938 MX84 flows src=192.168.1.2 dst=198.51.100.3 protocol=udp", "event 2023-10-11T14:32:52.583851938Z", "MX84", "flows"),
     ("Cisco Umbrella", "\"2023-10-11 14:32:52\",\"ann\",\"ann,office\",\"10.10.1.100\",\"192.0.2.4\",\"Allowed\",\"1 (A)\",\"NOERROR\",\"example.test.\"", "assumed 2023-10-11T14:32:52Z", "", ""),
+    ("Cisco ASA in a file", "Oct 11 2023 14:32:52: %ASA-6-302013: Built outbound TCP connection", "assumed 2023-10-11T14:32:52Z", "", "%ASA-6-302013"),
+    ("BIND by syslog", "Oct 11 14:32:52 ns-1 named[1]: 11-Oct-2022 14:32:52.123 queries: info: client", "assumed 2022-10-11T14:32:52.123Z", "ns-1", "named"),
+    ("Syslog without a header", "<14>{\"timestamp\":\"2023-10-11T14:32:52Z\",\"host\":\"web-1\",\"type\":\"login\"}", "event 2023-10-11T14:32:52Z", "web-1", "login"),
     ("VMware ESXi", "<14>2023-10-11T14:32:52.123Z esx-1 Hostd: info hostd[2099] Event 42 : User root logged in", "event 2023-10-11T14:32:52.123Z", "esx-1", "Hostd"),
     ("Ubuntu logfmt", "time=\"2023-10-11T14:32:52Z\" level=warning msg=\"slow start\" component=dockerd", "event 2023-10-11T14:32:52Z", "", ""),
     ("BIND", "11-Oct-2023 14:32:52.123 queries: info: client @0x7f 10.0.0.9#4711 (example.test): query: example.test IN A", "assumed 2023-10-11T14:32:52.123Z", "", ""),
@@ -96,9 +99,9 @@ const SAMPLES: &[Sample] = &[
     ("CrowdStrike alert", r#"{"metadata":{"customerIDString":"c","offset":7,"eventType":"DetectionSummaryEvent","eventCreationTime":1697034772000,"version":"1.0"},"event":{"ComputerName":"ws-1","Severity":4}}"#, "event 2023-10-11T14:32:52Z", "ws-1", "DetectionSummaryEvent"),
     ("CrowdStrike telemetry", r#"{"event_simpleName":"ProcessRollup2","timestamp":"1697034772123","aip":"192.0.2.4","ComputerName":"ws-1","id":"x"}"#, "event 2023-10-11T14:32:52.123Z", "ws-1", "ProcessRollup2"),
     ("osquery", r#"{"name":"pack_users","hostIdentifier":"ws-1","calendarTime":"Wed Oct 11 14:32:52 2023 UTC","unixTime":1697034772,"epoch":0,"counter":7,"columns":{"uid":"0"},"action":"added"}"#, "event 2023-10-11T14:32:52Z", "ws-1", "added"),
-    ("Microsoft Defender", r#"{"time":"2023-10-11T14:32:55.0Z","category":"AdvancedHunting-DeviceLogonEvents","properties":{"Timestamp":"2023-10-11T14:32:52Z","DeviceName":"ws-1","ActionType":"LogonSuccess"}}"#, "event 2023-10-11T14:32:55Z", "ws-1", "AdvancedHunting-DeviceLogonEvents"),
+    ("Microsoft Defender", r#"{"time":"2023-10-11T14:32:55.0Z","category":"AdvancedHunting-DeviceLogonEvents","properties":{"Timestamp":"2023-10-11T14:32:52Z","DeviceName":"ws-1","ActionType":"LogonSuccess"}}"#, "event 2023-10-11T14:32:52Z", "ws-1", "AdvancedHunting-DeviceLogonEvents"),
     ("ESET Protect", r#"{"event_type":"Threat_Event","ipv4":"10.0.0.9","hostname":"ws-1","source_uuid":"u","occured":"11-Oct-2023 14:32:52","severity":"Warning"}"#, "assumed 2023-10-11T14:32:52Z", "ws-1", "Threat_Event"),
-    ("HarfangLab", r#"{"@timestamp":"2023-10-11T14:32:53Z","@event_create_date":"2023-10-11T14:32:52Z","alert_type":"rule","agent":{"hostname":"ws-1"}}"#, "event 2023-10-11T14:32:53Z", "ws-1", "rule"),
+    ("HarfangLab", r#"{"@timestamp":"2023-10-11T14:32:53Z","@event_create_date":"2023-10-11T14:32:52Z","alert_type":"rule","agent":{"hostname":"ws-1"}}"#, "event 2023-10-11T14:32:52Z", "ws-1", "rule"),
     // Containers and collectors.
     ("Kubernetes audit", r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"8f4a0b6e-3c1d-4b57-9a52-0f6a1f7d2c11","stage":"ResponseComplete","requestURI":"/api/v1/pods","verb":"list","user":{"username":"ann"},"sourceIPs":["10.0.0.9"],"requestReceivedTimestamp":"2023-10-11T14:32:52.123456Z","stageTimestamp":"2023-10-11T14:32:52.200000Z"}"#, "event 2023-10-11T14:32:52.123456Z", "", "list"),
     ("CRI container log", "2023-10-11T14:32:52.669794202Z stdout F order 42 accepted", "event 2023-10-11T14:32:52.669794202Z", "", ""),
@@ -123,6 +126,9 @@ const SAMPLES: &[Sample] = &[
     ("A date that can be read in two ways", r#"{"timestamp":"10/11/2023 02:32:52 PM","app":"shop"}"#, "received", "", ""),
     ("Only another time", r#"{"app":"shop","password_last_set":"2023-10-11T14:32:52Z","cert_valid_from":1697034772}"#, "received", "", ""),
     ("Only a number", r#"{"app":"shop","counter":1697034772,"timeout":1697034772}"#, "received", "", ""),
+    ("A time that the line mentions", "password of ann expires 2025-01-01T00:00:00Z", "received", "", ""),
+    ("A time late in the line", "the lease of 10.0.0.9 was renewed, it ends 2025-01-01T00:00:00Z", "received", "", ""),
+    ("A message that mentions a time", "<38>Feb 29 08:00:00 web-1 app: session valid to 2025-01-01T00:00:00Z", "assumed 2024-02-29T08:00:00Z", "web-1", "app"),
     ("A line without a time", "worker 7 started, 2023 jobs", "received", "", ""),
 ];
 
@@ -152,9 +158,20 @@ fn levels_are_on_the_scale_of_their_source() {
         let mut parser = Parser::at(Format::Auto, NOW_MS);
         parser.parse(line.as_bytes()).unwrap().unwrap().severity.name()
     };
-    let gelf = |level: u8| format!(r#"{{"version":"1.1","host":"h","short_message":"m","level":{level}}}"#);
+    let gelf = |level: u8| {
+        format!(r#"{{"version":"1.1","host":"h","short_message":"m","level":{level}}}"#)
+    };
     let names = (0..8).map(|level| severity(&gelf(level)));
-    let expected = ["fatal", "critical", "critical", "high", "medium", "low", "informational", "informational"];
+    let expected = [
+        "fatal",
+        "critical",
+        "critical",
+        "high",
+        "medium",
+        "low",
+        "informational",
+        "informational",
+    ];
     assert!(names.eq(expected));
     assert_eq!(severity(r#"{"__REALTIME_TIMESTAMP":"1697034772123456","PRIORITY":"3"}"#), "high");
     assert_eq!(severity(r#"{"EventID":1,"Channel":"System","Level":2}"#), "high");
@@ -180,7 +197,10 @@ fn a_time_without_an_offset_is_marked_and_takes_a_configured_zone() {
     assert_eq!(with(Some("+05:30"), line), "event 2023-10-11T09:02:52Z");
     assert_eq!(with(Some("-0800"), b"Feb 29 08:00:00 h su: x"), "event 2024-02-29T16:00:00Z");
     // An offset in the record precedes the zone.
-    assert_eq!(with(Some("+05:30"), br#"{"timestamp":"2023-10-11T14:32:52Z"}"#), "event 2023-10-11T14:32:52Z");
+    assert_eq!(
+        with(Some("+05:30"), br#"{"timestamp":"2023-10-11T14:32:52Z"}"#),
+        "event 2023-10-11T14:32:52Z"
+    );
     for wrong in ["", "Mars/Phobos", "+25:00", "+1:2", "CETX"] {
         assert!(Mapping::zone(wrong).is_err(), "{wrong}");
     }
@@ -201,13 +221,21 @@ fn the_fields_of_a_stream_are_where_its_settings_say() {
         format!("{}|{}|{}", described(&draft), draft.host, draft.kind)
     };
     assert_eq!(
-        read(r#"{"timestamp":"2020-01-01T00:00:00Z","meta":{"seen":1697034772},"host":"a","origin":"b","what.class":"c"}"#),
+        read(
+            r#"{"timestamp":"2020-01-01T00:00:00Z","meta":{"seen":1697034772},"host":"a","origin":"b","what.class":"c"}"#
+        ),
         "event 2023-10-11T14:32:52Z|b|c"
     );
     // Without the field, what is recognised counts; a value that is no time is none.
-    assert_eq!(read(r#"{"timestamp":"2020-01-01T00:00:00Z","host":"a"}"#), "event 2020-01-01T00:00:00Z|a|");
+    assert_eq!(
+        read(r#"{"timestamp":"2020-01-01T00:00:00Z","host":"a"}"#),
+        "event 2020-01-01T00:00:00Z|a|"
+    );
     assert_eq!(read(r#"{"timestamp":"2020-01-01T00:00:00Z","meta.seen":"soon"}"#), "received||");
-    assert_eq!(read("meta.seen=1697034772 origin=b time=2020-01-01T00:00:00Z"), "event 2023-10-11T14:32:52Z|b|");
+    assert_eq!(
+        read("meta.seen=1697034772 origin=b time=2020-01-01T00:00:00Z"),
+        "event 2023-10-11T14:32:52Z|b|"
+    );
     let source = Parser::at(Format::Auto, NOW_MS).parse(b"{}").unwrap().unwrap().time_source;
     assert_eq!(source, TimeSource::Unknown);
 }

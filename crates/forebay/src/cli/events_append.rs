@@ -83,9 +83,8 @@ impl Args {
     /// Returns what the flags say about the fields of the records.
     fn mapping(&self) -> anyhow::Result<Mapping> {
         let zone = self.time_zone.as_deref().map(Mapping::zone).transpose();
-        let zone = zone.map_err(|error| {
-            Coded::error(Exit::Usage, format!("--time-zone: {error}"))
-        })?;
+        let zone =
+            zone.map_err(|error| Coded::error(Exit::Usage, format!("--time-zone: {error}")))?;
         Ok(Mapping {
             time_field: self.time_field.clone(),
             host_field: self.host_field.clone(),
@@ -115,8 +114,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut sum = Summary::default();
     let mut read = |name: &Path, input: Box<dyn Read>, size: Option<u64>| -> anyhow::Result<()> {
         let bar = progress(size);
-        let ingest =
-            Ingest::new(&store, args.format, &args.stream).with_mapping(mapping.clone());
+        let ingest = Ingest::new(&store, args.format, &args.stream).with_mapping(mapping.clone());
         let one = append(&store, ingest, bar.wrap_read(input), args.format, rejects.as_mut())
             .with_context(|| format!("cannot append {}", name.display()))?;
         bar.finish_and_clear();

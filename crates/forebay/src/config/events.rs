@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn fields_and_zones_are_read_by_stream() {
-        let rule = |stream: Option<&str>, field: &str| (stream.map(str::to_owned), field.to_owned());
+        let rule =
+            |stream: Option<&str>, field: &str| (stream.map(str::to_owned), field.to_owned());
         let read = |text| ByStream::parse(text).map(|rules| rules.0);
         assert_eq!(read(""), Ok(vec![]));
         assert_eq!(

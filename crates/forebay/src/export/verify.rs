@@ -11,10 +11,10 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int32Type, TimestampNanosecondType, UInt64Type};
 use forebay_base::error_chain::chain;
-use forebay_events::{Severity, TimeSource};
 use forebay_events::checkpoint::{Checkpoint, VerifierKey};
 use forebay_events::event::{Event, Tags};
 use forebay_events::merkle::leaf_hash;
+use forebay_events::{Severity, TimeSource};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use sha2::{Digest as _, Sha256};
 

@@ -89,7 +89,8 @@ fn a_json_array_in_a_file_is_its_elements() {
 #[test]
 fn events_without_a_recognised_time_are_counted_and_shown() {
     let dir = tempfile::tempdir().unwrap();
-    let input = b"{\"n\":1}\n{\"seen\":\"2023-10-11 14:32:52\"}\n{\"time\":\"2023-10-11T14:32:52Z\"}\n";
+    let input =
+        b"{\"n\":1}\n{\"seen\":\"2023-10-11 14:32:52\"}\n{\"time\":\"2023-10-11T14:32:52Z\"}\n";
     let output = append(&dir, &["--stream", "a", "--time-field", "seen"], input);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report["mistimed"].as_u64(), report["assumed"].as_u64()), (Some(1), Some(1)));
@@ -97,7 +98,8 @@ fn events_without_a_recognised_time_are_counted_and_shown() {
     let found = lines(&events(&dir, &["scan", "--stream", "a"]));
     let sources: Vec<&str> = found.iter().map(|event| text(&event["time_source"])).collect();
     assert_eq!(sources, ["assumed", "event", "received"]);
-    let zoned = append_ok(&dir, &["--stream", "b", "--time-field", "seen", "--time-zone", "+02:00"], input);
+    let zoned =
+        append_ok(&dir, &["--stream", "b", "--time-field", "seen", "--time-zone", "+02:00"], input);
     assert_eq!((zoned["mistimed"].as_u64(), zoned["assumed"].as_u64()), (Some(1), Some(0)));
     refused(&dir, &["append", "--stream", "b", "--time-zone", "Mars/Phobos"], 2);
 }

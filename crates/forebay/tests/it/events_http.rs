@@ -190,7 +190,11 @@ fn envelopes_are_their_events_and_requests_name_fields() {
     let body = b"{\"when_it_was\":\"2023-10-11 14:32:52\",\"h\":\"web-1\"}";
     for (query, time, host) in [
         ("?stream=other", "2023-10-11T14:32:52Z", None),
-        ("?time_field=when_it_was&time_zone=%2B02:00&host_field=h", "2023-10-11T12:32:52Z", Some("web-1")),
+        (
+            "?time_field=when_it_was&time_zone=%2B02:00&host_field=h",
+            "2023-10-11T12:32:52Z",
+            Some("web-1"),
+        ),
     ] {
         let report = post(&server, &format!("/v1/events{query}"), "", body).json();
         let id = report["first_id"].as_str().unwrap();

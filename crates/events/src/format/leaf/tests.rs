@@ -25,19 +25,21 @@ fn draft() -> impl Strategy<Value = Draft<'static>> {
         attributes,
     )
         .prop_map(
-            |((stream, kind, host, collector, format), ip, (severity, source), raw, attributes)| Draft {
-                id: None,
-                timestamp_ns: None,
-                time_source: TimeSource::from_code(source).unwrap_or_default(),
-                stream,
-                kind,
-                host,
-                ip,
-                collector,
-                format,
-                severity: Severity::from_code(severity).unwrap(),
-                raw: Cow::Owned(raw),
-                attributes,
+            |((stream, kind, host, collector, format), ip, (severity, source), raw, attributes)| {
+                Draft {
+                    id: None,
+                    timestamp_ns: None,
+                    time_source: TimeSource::from_code(source).unwrap_or_default(),
+                    stream,
+                    kind,
+                    host,
+                    ip,
+                    collector,
+                    format,
+                    severity: Severity::from_code(severity).unwrap(),
+                    raw: Cow::Owned(raw),
+                    attributes,
+                }
             },
         )
 }

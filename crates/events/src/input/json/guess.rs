@@ -18,12 +18,52 @@ const DEPTH_MAX: u8 = 5;
 /// Parts of a key, in lower case, that make it the key of a time.
 const LIKE: [&str; 5] = ["time", "date", "stamp", "when", "clock"];
 /// Parts of a key of a time that is not that of the event.
-const UNLIKE: [&str; 44] = [
-    "expir", "valid", "birth", "before", "after", "last", "modif", "update", "next", "prev",
-    "install", "build", "release", "compil", "regist", "deadline", "due", "until", "end", "stop",
-    "finish", "complet", "retention", "receiv", "recv", "ingest", "process", "uptime", "boot",
-    "duration", "timeout", "timezone", "cert", "password", "pwd", "licen", "signature", "version",
-    "close", "resolv", "index", "insert", "run", "age",
+const UNLIKE: [&str; 45] = [
+    "expir",
+    "valid",
+    "birth",
+    "before",
+    "after",
+    "last",
+    "modif",
+    "update",
+    "next",
+    "prev",
+    "install",
+    "build",
+    "release",
+    "compil",
+    "regist",
+    "deadline",
+    "due",
+    "until",
+    "end",
+    "stop",
+    "finish",
+    "complet",
+    "retention",
+    "receiv",
+    "recv",
+    "receipt",
+    "ingest",
+    "process",
+    "uptime",
+    "boot",
+    "duration",
+    "timeout",
+    "timezone",
+    "cert",
+    "password",
+    "pwd",
+    "licen",
+    "signature",
+    "version",
+    "close",
+    "resolv",
+    "index",
+    "insert",
+    "run",
+    "age",
 ];
 /// The time may lie this far ahead of the clock, in nanoseconds: a day.
 const AHEAD_NS: i64 = 86_400_000_000_000;
@@ -68,7 +108,8 @@ fn is_time(key: &str) -> bool {
         return false;
     }
     let lower = key.to_ascii_lowercase();
-    let at = key.ends_with("At") || lower.ends_with("_at") || lower == "ts" || lower.ends_with("_ts");
+    let at =
+        key.ends_with("At") || lower.ends_with("_at") || lower == "ts" || lower.ends_with("_ts");
     (at || LIKE.iter().any(|part| lower.contains(part)))
         && !UNLIKE.iter().any(|part| lower.contains(part))
 }

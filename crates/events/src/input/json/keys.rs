@@ -7,8 +7,8 @@
 
 use std::sync::LazyLock;
 
-/// Maximum size of a known key without the characters that do not count, in bytes.
-const KEY_SIZE_MAX: usize = 48;
+/// Maximum size of a known key in bytes, with the characters that do not count.
+const KEY_SIZE_MAX: usize = 80;
 /// Places of the hash table: a power of two, and several times the number of keys.
 const PLACES: usize = 4096;
 
@@ -36,28 +36,39 @@ slots! {
     Time = "time" "time.$date" "time.seconds";
     SplunkTime = "result.time";
     Ts = "ts" "ts.$date";
+    Dt = "dt";
     T = "t.$date" "@t";
     Datetime = "datetime" "date.time" "date/time" "logdatetime" "timedate";
     Date = "date" "logdate" "eventdate" "date.$date" "datestamp";
     When = "when" "whenoccurred" "whencreated" "at";
-    Epoch = "epoch" "epochtime" "epochtimestamp" "epochms" "epochmillis" "unixtimestamp" "unixtimestampms"
-        "timestampms" "timestampmillis" "timestampus" "timestampns" "timestampunix" "timems" "timens" "tsms"
-        "tsns" "timemillis" "timenanos" "timeunix" "timeunixnano" "timestampnanos" "timestampmicros" "timestampnumber" "epochseconds" "epochsecond";
-    UtcTimestamp = "utctimestamp" "timestamputc" "timeutc" "dateutc" "datetimeutc" "utcdatetime" "eventtimeutc"
-        "utceventtime" "eventutctime" "gmttime" "utc";
+    Epoch = "epoch" "epochtime" "epochtimestamp" "epochms" "epochmillis" "unixtimestamp"
+        "unixtimestampms" "timestampms" "timestampmillis" "timestampus" "timestampns"
+        "timestampunix" "timems" "timens" "tsms" "tsns" "timemillis" "timenanos" "timeunix"
+        "timeunixnano" "timestampnanos" "timestampmicros" "timestampnumber" "epochseconds"
+        "epochsecond";
+    UtcTimestamp = "utctimestamp" "timestamputc" "timeutc" "dateutc" "datetimeutc" "utcdatetime"
+        "eventtimeutc" "utceventtime" "eventutctime" "gmttime" "utc";
     InstantSeconds = "instant.epochsecond";
     InstantNanos = "instant.nanoofsecond" "timestamp.nanos";
-    TimeLocal = "timelocal" "timeiso8601" "localtime" "msec" "requesttimestamp" "requestedat" "timestr" "timestampstr"
-        "timestring" "datestr" "datetimestr" "eventtimestr" "timetext" "timeformatted" "timestampiso" "timestampiso8601" "isotime" "iso8601" "timestamplocal" "tstamp" "tsiso";
+    TimeLocal = "timelocal" "timeiso8601" "localtime" "msec" "requesttimestamp" "requestedat"
+        "timestr" "timestampstr" "timestring" "datestr" "datetimestr" "eventtimestr" "timetext"
+        "timeformatted" "timestampiso" "timestampiso8601" "isotime" "iso8601" "timestamplocal"
+        "tstamp" "tsiso";
     IsoTimestamp = "timedt" "isotimestamp" "isodatetime" "isodate";
-    EventTime = "eventtime" "event.time" "event.eventtime" "eventtimestamp" "event.timestamp" "eventdatetime" "event.datetime"
-        "deviceeventtime" "eventoccurredat" "eventoccurredtime" "eventhappenedat" "eventts" "evttime" "eventtimelocal" "eventtimems" "eventtimestampms"
-        "eventunixtime" "eventepoch" "data.eventtime" "detail.eventtime" "event.eventtimestamp" "event.ts" "event.event_time";
-    TimeCreated = "timecreated" "timecreated.systemtime" "timecreated.@systemtime" "timecreated.#attributes.systemtime"
-        "timecreated.attributes.systemtime" "system.timecreated" "system.timecreated.systemtime" "system.timecreated.@systemtime"
+    Properties = "properties.timestamp" "properties.eventtimestamp";
+    EventCreateDate = "@eventcreatedate" "eventcreatedate";
+    EventTime = "eventtime" "event.time" "event.eventtime" "eventtimestamp" "event.timestamp"
+        "eventdatetime" "event.datetime" "deviceeventtime" "eventoccurredat" "eventoccurredtime"
+        "eventhappenedat" "eventts" "evttime" "eventtimelocal" "eventtimems" "eventtimestampms"
+        "eventunixtime" "eventepoch" "data.eventtime" "detail.eventtime" "event.eventtimestamp"
+        "event.ts";
+    TimeCreated = "timecreated" "timecreated.systemtime" "timecreated.@systemtime"
+        "timecreated.#attributes.systemtime" "timecreated.attributes.systemtime"
+        "system.timecreated" "system.timecreated.systemtime" "system.timecreated.@systemtime"
         "system.timecreated.#attributes.systemtime" "event.system.timecreated.systemtime"
-        "event.system.timecreated.@systemtime" "event.system.timecreated.#attributes.systemtime" "event.system.timecreated"
-        "winlog.timecreated" "winlog.systemtime" "@systemtime" "systemtime" "eventrecord.timecreated";
+        "event.system.timecreated.@systemtime" "event.system.timecreated.#attributes.systemtime"
+        "event.system.timecreated" "winlog.timecreated" "winlog.systemtime" "@systemtime"
+        "systemtime" "eventrecord.timecreated";
     UtcTime = "utctime" "eventdata.utctime" "winlog.eventdata.utctime" "event.eventdata.utctime";
     RequestReceived = "requestreceivedtimestamp";
     StageTimestamp = "stagetimestamp";
@@ -65,69 +76,138 @@ slots! {
     Realtime = "realtimetimestamp";
     CreationTime = "creationtime" "creationtimeutc";
     Published = "published" "publishedat" "publishtime" "publishedtime";
-    CreatedDateTime = "createddatetime" "properties.createddatetime" "eventdatetime.createddatetime";
-    ActivityDateTime = "activitydatetime" "properties.activitydatetime" "activitytime" "activitydate" "activitytimestamp" "activityat" "activitydateutc";
-    TimeGenerated = "timegenerated" "generatedtime" "timegeneratedutc" "generatedat" "generationtime" "generateddatetime"
-        "generatedtimestamp" "gentime" "generationtimestamp" "dategenerated" "generateddate" "properties.timegenerated" "properties.timestamp" "properties.eventtimestamp" "highresolutiontimestamp" "highrestimestamp" "timegenhires";
+    CreatedDateTime = "createddatetime" "properties.createddatetime"
+        "eventdatetime.createddatetime";
+    ActivityDateTime = "activitydatetime" "properties.activitydatetime" "activitytime"
+        "activitydate" "activitytimestamp" "activityat" "activitydateutc";
+    TimeGenerated = "timegenerated" "generatedtime" "timegeneratedutc" "generatedat"
+        "generationtime" "generateddatetime" "generatedtimestamp" "gentime" "generationtimestamp"
+        "dategenerated" "generateddate" "properties.timegenerated" "highresolutiontimestamp"
+        "highrestimestamp" "timegenhires";
     EdgeStart = "edgestarttimestamp" "edgestarttime";
-    LogTimestamp = "logtimestamp" "logtime" "log.timestamp" "log.time" "loggedat" "loggedtime" "loggeddate" "loggedon" "logts" "logdatetimeutc" "logcreated" "logtimeutc";
+    LogTimestamp = "logtimestamp" "logtime" "log.timestamp" "log.time" "loggedat" "loggedtime"
+        "loggeddate" "loggedon" "logts" "logdatetimeutc" "logcreated" "logtimeutc";
     UnixTime = "unixtime" "unixtimems" "unixtimeutc";
     CalendarTime = "calendartime";
-    DevTime = "devtime" "devicetime" "devicetimestamp" "devicereceipttime" "rt" "devicedate" "devicelocaltime";
-    Occurred = "occurred" "occured" "occurredat" "occuredat" "occurredon" "occurredtime" "occurrencetime" "occurrencedate" "occurredtimestamp" "occurreddatetime" "occurreddate"
+    DevTime = "devtime" "devicetime" "devicetimestamp" "devicereceipttime" "rt" "devicedate"
+        "devicelocaltime";
+    Occurred = "occurred" "occured" "occurredat" "occuredat" "occurredon" "occurredtime"
+        "occurrencetime" "occurrencedate" "occurredtimestamp" "occurreddatetime" "occurreddate"
         "occurtime" "happenedat" "happenedon" "dateoccurred" "timeoccurred" "timeofoccurrence";
-    EventCreationTime = "metadata.eventcreationtime" "eventcreationtime" "event.eventcreationtime" "event.eventcreationtimestamp"
-        "eventcreatedat" "eventcreatedtime" "eventcreateddate" "eventcreationdate" "@eventcreatedate" "eventcreatedate" "eventcreated";
+    EventCreationTime = "metadata.eventcreationtime" "eventcreationtime" "event.eventcreationtime"
+        "event.eventcreationtimestamp" "eventcreatedat" "eventcreatedtime" "eventcreateddate"
+        "eventcreationdate" "eventcreated";
     ContextTimestamp = "contexttimestamp";
-    MessageTime = "messagetime" "msgtime" "messagetimestamp" "messagedate" "mailtime" "emailtime" "emailtimestamp" "clicktime";
-    ThreatTime = "threattime" "threatinfo.identifiedat" "threatinfo.createdat" "alertinfo.createdat" "alertinfo.reportedat";
+    MessageTime = "messagetime" "msgtime" "messagetimestamp" "messagedate" "mailtime" "emailtime"
+        "emailtimestamp" "clicktime";
+    ThreatTime = "threattime" "threatinfo.identifiedat" "threatinfo.createdat"
+        "alertinfo.createdat" "alertinfo.reportedat";
     QueryTime = "querytimestamp" "querydatetime";
-    DetectionTime = "detectiontime" "detecttime" "detectedat" "detectedtime" "detecttimeutc" "detectionutc" "detectiondate" "detectiontimestamp" "detecteddatetime" "detectedon"
-        "alerttime" "alertedat" "alertdate" "alerttimestamp" "alertcreatedat" "alertcreatedtime" "alert.createdat" "alert.created" "alert.timestamp" "alert.createdtime" "alertdatetime" "incidenttime" "incidentdate" "attacktime" "attackdate" "attacktimestamp" "violationtime" "violationdate" "scantime" "scandate"
-        "triggeredat" "triggertime" "triggeredtime" "triggeredon" "raisedtime" "raisedat" "raisedon" "issuedat" "issuetime" "findingtime" "threatdetectedat" "observedat" "observedtime" "blocktime" "quarantinetime";
-    AccessTime = "accesstime" "accessedat" "actiontime" "actiontimestamp" "actiondate" "actiondatetime" "audittime" "auditdate" "audittimestamp" "auditedat" "auditdatetime" "transactiontime" "transactiondate" "transactiontimestamp" "logintime" "logindate" "logintimestamp" "loginat" "logontime" "authtime" "authtimestamp" "signintime" "signindatetime"
-        "reporttime" "reportedat" "reportedtime" "reporteddate" "reporttimestamp" "recordedat" "recordtime" "recorddate" "recordtimestamp" "recordcreationtime" "timestamprecorded" "sentat" "senttime" "sentdate" "sentdatetime" "senttimestamp" "sentts" "operationtime" "operationdate" "operationtimestamp" "changetime" "changedat" "changedate" "requestdate" "requestdatetime" "requesttimeepoch" "executiontime" "executedat"
-        "executiondate" "performedat" "performedon" "timestampderived" "servertime" "servertimestamp" "systemtimestamp" "systime" "sessiontime" "eventlogtime" "notificationtime" "notificationdate" "commandtime" "connectiontime" "conntime" "querydate" "visittime" "hittime";
+    DetectionTime = "detectiontime" "detecttime" "detectedat" "detectedtime" "detecttimeutc"
+        "detectionutc" "detectiondate" "detectiontimestamp" "detecteddatetime" "detectedon"
+        "alerttime" "alertedat" "alertdate" "alerttimestamp" "alertcreatedat" "alertcreatedtime"
+        "alert.createdat" "alert.created" "alert.timestamp" "alert.createdtime" "alertdatetime"
+        "incidenttime" "incidentdate" "attacktime" "attackdate" "attacktimestamp" "violationtime"
+        "violationdate" "scantime" "scandate" "triggeredat" "triggertime" "triggeredtime"
+        "triggeredon" "raisedtime" "raisedat" "raisedon" "issuedat" "issuetime" "findingtime"
+        "threatdetectedat" "observedat" "observedtime" "blocktime" "quarantinetime";
+    AccessTime = "accesstime" "accessedat" "actiontime" "actiontimestamp" "actiondate"
+        "actiondatetime" "audittime" "auditdate" "audittimestamp" "auditedat" "auditdatetime"
+        "transactiontime" "transactiondate" "transactiontimestamp" "logintime" "logindate"
+        "logintimestamp" "loginat" "logontime" "authtime" "authtimestamp" "signintime"
+        "signindatetime" "reporttime" "reportedat" "reportedtime" "reporteddate" "reporttimestamp"
+        "recordedat" "recordtime" "recorddate" "recordtimestamp" "recordcreationtime"
+        "timestamprecorded" "sentat" "senttime" "sentdate" "sentdatetime" "senttimestamp" "sentts"
+        "operationtime" "operationdate" "operationtimestamp" "changetime" "changedat" "changedate"
+        "requestdate" "requestdatetime" "requesttimeepoch" "executiontime" "executedat"
+        "executiondate" "performedat" "performedon" "timestampderived" "servertime"
+        "servertimestamp" "systemtimestamp" "systime" "sessiontime" "eventlogtime"
+        "notificationtime" "notificationdate" "commandtime" "connectiontime" "conntime"
+        "querydate" "visittime" "hittime";
     IdTime = "id.time";
-    Created = "created" "createdat" "createtime" "createdtime" "createddate" "createdate" "creationdate" "createdon" "createdtimestamp" "createdts" "creationtimestamp" "createts" "createdms" "datecreated" "datecreate" "createtimestamp" "creationdatetime" "creationtimestampms" "createdutc" "createddatetimeutc" "inserttimestamp" "dateadded";
+    Created = "created" "createdat" "createtime" "createdtime" "createddate" "createdate"
+        "creationdate" "createdon" "createdtimestamp" "createdts" "creationtimestamp" "createts"
+        "createdms" "datecreated" "datecreate" "createtimestamp" "creationdatetime"
+        "creationtimestampms" "createdutc" "createddatetimeutc" "inserttimestamp" "dateadded";
     EventCreated = "event.created" "event.createdat" "event.creationtime";
-    Attributes = "attributes.createdat" "attributes.timestamp" "attributes.time" "attributes.eventtime" "attributes.created" "attributes.createtime"
-        "data.createdat" "data.timestamp" "data.time" "data.created" "data.eventtimestamp" "data.date" "data.datetime" "data.ts" "payload.timestamp" "payload.time" "payload.createdat" "payload.eventtime" "payload.ts"
-        "body.timestamp" "body.time" "record.timestamp" "record.time" "header.timestamp" "header.time" "properties.time" "properties.createdat" "properties.created" "properties.eventtime" "properties.date" "properties.datetime"
-        "details.timestamp" "details.time" "detail.timestamp" "meta.timestamp" "meta.time" "metadata.timestamp" "metadata.time" "context.timestamp" "alert.time" "alert.date" "message.timestamp" "message.time" "audit.timestamp" "audit.time" "audit.datetime" "fields.timestamp" "fields.time" "info.timestamp" "info.time" "params.time" "request.time" "entry.timestamp" "entry.time" "source.time" "source.timestamp";
+    Attributes = "attributes.createdat" "attributes.timestamp" "attributes.time"
+        "attributes.eventtime" "attributes.created" "attributes.createtime" "data.createdat"
+        "data.timestamp" "data.time" "data.created" "data.eventtimestamp" "data.date"
+        "data.datetime" "data.ts" "payload.timestamp" "payload.time" "payload.createdat"
+        "payload.eventtime" "payload.ts" "body.timestamp" "body.time" "record.timestamp"
+        "record.time" "header.timestamp" "header.time" "properties.time" "properties.createdat"
+        "properties.created" "properties.eventtime" "properties.date" "properties.datetime"
+        "details.timestamp" "details.time" "detail.timestamp" "meta.timestamp" "meta.time"
+        "metadata.timestamp" "metadata.time" "context.timestamp" "alert.time" "alert.date"
+        "message.timestamp" "message.time" "audit.timestamp" "audit.time" "audit.datetime"
+        "fields.timestamp" "fields.time" "info.timestamp" "info.time" "params.time" "request.time"
+        "entry.timestamp" "entry.time" "source.time" "source.timestamp";
     EventStart = "event.start" "eventstart";
-    Start = "start" "starttime" "starttimestamp" "startdate" "startedat" "startdatetime" "startedtime" "startedon" "startts" "startutc" "starttimeutc" "starttimems" "flowstart" "flowstarttime" "sessionstart" "sessionstarttime" "begintime" "begintimestamp" "begin" "startime" "startimestamp" "firstseen" "firsttime" "firstseenat" "firstoccurrence" "firstdetected" "firstactivity" "firsttimestamp" "firstseentime" "firstseentimestamp" "eventfirstseen" "eventstarttime" "eventstartdate" "eventstarttimestamp" "connectionstarttime" "datetimestart";
+    Start = "start" "starttime" "starttimestamp" "startdate" "startedat" "startdatetime"
+        "startedtime" "startedon" "startts" "startutc" "starttimeutc" "starttimems" "flowstart"
+        "flowstarttime" "sessionstart" "sessionstarttime" "begintime" "begintimestamp" "begin"
+        "startime" "startimestamp" "firstseen" "firsttime" "firstseenat" "firstoccurrence"
+        "firstdetected" "firstactivity" "firsttimestamp" "firstseentime" "firstseentimestamp"
+        "eventfirstseen" "eventstarttime" "eventstartdate" "eventstarttimestamp"
+        "connectionstarttime" "datetimestart";
     TimeOfDay = "timeofday" "clock" "hour" "timepart" "eventtimeofday";
-    Zone = "timezone" "tz" "zone" "utcoffset" "timezoneoffset" "devicetimezone" "gmtoffset" "offset" "tzoffset" "deviceoffset" "timestampoffset";
+    Zone = "timezone" "tz" "zone" "utcoffset" "timezoneoffset" "devicetimezone" "gmtoffset"
+        "offset" "tzoffset" "deviceoffset" "timestampoffset";
     // Machines.
-    Computer = "computer" "computername" "scomputername" "winlog.computername" "system.computer" "event.system.computer" "machinename" "eventcomputer";
+    Computer = "computer" "computername" "scomputername" "winlog.computername" "system.computer"
+        "event.system.computer" "machinename" "eventcomputer";
     Host = "host";
     HostName = "host.name" "host.hostname" "host.fqdn" "host.displayname";
     Hostname = "hostname" "hostfqdn" "fqdn" "dnshostname" "fullhostname" "computerdnsname";
-    DevName = "devname" "devicename" "devicehostname" "dvchost" "dvchostname" "devicehost" "devicednsname" "devicefqdn" "devicedisplayname" "devicehostfqdn";
-    DeviceHost = "device.hostname" "dvc.hostname" "devicedetail.displayname" "device.displayname" "device.devicename" "device.fqdn" "properties.devicename" "properties.devicedetail.displayname";
+    DevName = "devname" "devicename" "devicehostname" "dvchost" "dvchostname" "devicehost"
+        "devicednsname" "devicefqdn" "devicedisplayname" "devicehostfqdn";
+    DeviceHost = "device.hostname" "dvc.hostname" "devicedetail.displayname" "device.displayname"
+        "device.devicename" "device.fqdn" "properties.devicename"
+        "properties.devicedetail.displayname";
     DeviceName = "device.name" "dvc.name";
-    AgentHost = "agentrealtimeinfo.agentcomputername" "agentcomputername" "agentdetectioninfo.agentcomputername" "agentinfo.hostname" "endpoint.hostname" "endpoint.name" "endpointname" "endpointhostname" "machine" "machine.name" "machine.hostname" "workstation" "workstationname" "clientname" "clienthostname" "client.hostname" "sourcehostname" "sourcehost" "srchost" "srchostname" "shost" "srcname" "source.hostname" "source.host" "event.computername" "data.computername" "data.computername" "data.devicename" "data.hostname" "data.host" "targethost" "affectedhost" "agenthostname" "hostinfo.hostname" "hostinfo.name" "asset.name" "asset.hostname" "assetname" "assethostname" "system.hostname" "systemhostname" "event.hostname" "event.host" "event.devicename" "event.devicehostname" "event.machinename" "data.machinename" "details.hostname" "properties.hostname" "properties.host" "properties.computername";
+    AgentHost = "agentrealtimeinfo.agentcomputername" "agentcomputername"
+        "agentdetectioninfo.agentcomputername" "agentinfo.hostname" "endpoint.hostname"
+        "endpoint.name" "endpointname" "endpointhostname" "machine" "machine.name"
+        "machine.hostname" "workstation" "workstationname" "clientname" "clienthostname"
+        "client.hostname" "sourcehostname" "sourcehost" "srchost" "srchostname" "shost" "srcname"
+        "source.hostname" "source.host" "event.computername" "data.computername" "data.devicename"
+        "data.hostname" "data.host" "targethost" "affectedhost" "agenthostname"
+        "hostinfo.hostname" "hostinfo.name" "asset.name" "asset.hostname" "assetname"
+        "assethostname" "system.hostname" "systemhostname" "event.hostname" "event.host"
+        "event.devicename" "event.devicehostname" "event.machinename" "data.machinename"
+        "details.hostname" "properties.hostname" "properties.host" "properties.computername";
     HostIdentifier = "hostidentifier" "hostid" "decorations.hostname";
-    Logsource = "logsource" "reporter" "sysloghost" "sysloghostname" "source_host" "relay" "server" "servername" "server.name" "instance" "nodename" "node" "node.name" "appliance" "appliancename" "gateway" "firewallname" "firewall" "fw" "sensorhost" "resourcename" "vmname" "vhost";
-    LabelHost = "resource.labels.instancename" "resource.labels.instanceid" "resource.labels.nodename" "resource.labels.clustername" "kubernetes.host" "kubernetes.nodename" "agent.hostname" "beat.hostname" "beat.name" "agent.name" "observer.hostname" "tags.host" "labels.host" "labels.hostname" "instanceid";
+    Logsource = "logsource" "reporter" "sysloghost" "sysloghostname" "sourcehost" "relay" "server"
+        "servername" "server.name" "instance" "nodename" "node" "node.name" "appliance"
+        "appliancename" "gateway" "firewallname" "firewall" "fw" "sensorhost" "resourcename"
+        "vmname" "vhost";
+    LabelHost = "resource.labels.instancename" "resource.labels.instanceid"
+        "resource.labels.nodename" "resource.labels.clustername" "kubernetes.host"
+        "kubernetes.nodename" "agent.hostname" "beat.hostname" "beat.name" "agent.name"
+        "observer.hostname" "tags.host" "labels.host" "labels.hostname" "instanceid";
     NodeName = "@nodename";
     SystemName = "@systemname";
     // Types.
     Type = "type";
     Kind = "kind";
     EventKind = "event.kind";
-    EventType = "eventtype" "event.type" "event.eventtype" "event.simplename" "eventsimplename" "event.eventsimplename" "metadata.eventtype";
+    EventType = "eventtype" "event.type" "event.eventtype" "event.simplename" "eventsimplename"
+        "event.eventsimplename" "metadata.eventtype";
     EventName = "eventname" "event.name" "detail.eventname";
     EventAction = "event.action" "eventaction";
     AtType = "@type";
-    Operation = "operation" "operationname" "operationname.value" "properties.operationname" "protopayload.methodname" "activitydisplayname" "properties.activitydisplayname";
+    Operation = "operation" "operationname" "operationname.value" "properties.operationname"
+        "protopayload.methodname" "activitydisplayname" "properties.activitydisplayname";
     Verb = "verb";
     Action = "action" "activity" "activityname" "activitytype";
-    Category = "category" "logtype" "log.type" "eventcategory" "subtype" "recordtype" "messagetype" "alerttype" "threattype" "classification" "sourcetype" "event.category" "event.dataset" "eventclass" "dataset";
+    Category = "category" "logtype" "log.type" "eventcategory" "subtype" "recordtype"
+        "messagetype" "alerttype" "threattype" "classification" "sourcetype" "event.category"
+        "event.dataset" "eventclass" "dataset";
     Name = "name" "title" "rulename" "alertname" "signature" "threatname" "policyname";
     SyslogIdentifier = "syslogidentifier";
-    EventCode = "eventcode" "event.code" "winlog.eventid" "system.eventid" "system.eventid.#text" "system.eventid.value" "event.system.eventid" "event.system.eventid.#text" "event.system.eventid.@text" "eventid.value" "eventid.#text" "eventid.id";
+    EventCode = "eventcode" "event.code" "winlog.eventid" "system.eventid" "system.eventid.#text"
+        "system.eventid.value" "event.system.eventid" "event.system.eventid.#text"
+        "event.system.eventid.@text" "eventid.value" "eventid.#text" "eventid.id";
     Channel = "channel" "winlog.channel" "system.channel" "event.system.channel" "logchannel";
     ClassName = "classname";
     ClassUid = "classuid";
@@ -136,20 +216,28 @@ slots! {
     Path = "@path";
     // Addresses.
     Client = "client.ip" "client.ipaddress" "client.address";
-    ClientIp = "clientip" "clientipaddress" "clientaddress" "clientaddr" "cip" "client" "actoripaddress" "actorip" "actor.ip" "userip" "useripaddress" "remoteuserip";
-    CallerIp = "callerip" "calleripaddress" "protopayload.requestmetadata.callerip" "properties.ipaddress" "httprequest.remoteip" "accessdevice.ip" "access.device.ip";
-    DestinationIp = "destination.ip" "destinationip" "destinationaddress" "destinationipaddress" "destination.address" "dstaddr" "dstipaddr" "destip_address" "serverip" "serveripaddress" "server.ip";
+    ClientIp = "clientip" "clientipaddress" "clientaddress" "clientaddr" "cip" "client"
+        "actoripaddress" "actorip" "actor.ip" "userip" "useripaddress" "remoteuserip";
+    CallerIp = "callerip" "calleripaddress" "protopayload.requestmetadata.callerip"
+        "properties.ipaddress" "httprequest.remoteip" "accessdevice.ip" "access.device.ip";
+    DestinationIp = "destination.ip" "destinationip" "destinationaddress" "destinationipaddress"
+        "destination.address" "dstaddr" "dstipaddr" "destipaddress" "serverip" "serveripaddress"
+        "server.ip";
     DeviceIp = "device.ip" "dvc.ip" "deviceip" "deviceaddress" "dvc" "deviceipaddress";
     DstEndpointIp = "dstendpoint.ip";
     DstIp = "dstip" "destip" "dst" "dip" "destaddr" "destipaddress" "dstipaddress";
-    HostIp = "host.ip" "hostip" "hostipaddress" "localip" "localipaddress" "localaddress" "endpointip" "endpoint.ip" "agentip" "agent.ip" "computerip" "machineip" "internalip" "privateip";
+    HostIp = "host.ip" "hostip" "hostipaddress" "localip" "localipaddress" "localaddress"
+        "endpointip" "endpoint.ip" "agentip" "agent.ip" "computerip" "machineip" "internalip"
+        "privateip";
     IdOrigHost = "id.origh";
     IdRespHost = "id.resph";
-    Ip = "ip" "ipaddress" "ipaddr" "ipv4" "address" "winlog.eventdata.ipaddress" "eventdata.ipaddress" "event.eventdata.ipaddress" "addr";
+    Ip = "ip" "ipaddress" "ipaddr" "ipv4" "address" "winlog.eventdata.ipaddress"
+        "eventdata.ipaddress" "event.eventdata.ipaddress" "addr";
     RemoteAddress = "remoteaddr" "remoteaddress" "remotehost";
     RemoteIp = "remoteip" "remoteipaddress" "externalip" "publicip" "sourceipexternal";
     Source = "source.ip" "source.address" "source";
-    SourceIp = "sourceip" "sourceipv4" "sourceaddress" "sourceaddr" "srcipaddr" "srcaddr" "srcaddress" "srcipaddress" "sip" "srcipv4";
+    SourceIp = "sourceip" "sourceipv4" "sourceaddress" "sourceaddr" "srcipaddr" "srcaddr"
+        "srcaddress" "srcipaddress" "sip" "srcipv4";
     SourceIpAddress = "sourceipaddress" "sourceips";
     Src = "src";
     SrcEndpointIp = "srcendpoint.ip";
@@ -157,14 +245,20 @@ slots! {
     SrcIp = "srcip";
     // Severities.
     AlertSeverity = "alert.severity";
-    Level = "level" "winlog.level" "loglevel" "levelname" "severitylevel" "system.level" "event.system.level";
+    Level = "level" "winlog.level" "loglevel" "levelname" "severitylevel" "system.level"
+        "event.system.level";
     LogLevel = "log.level";
     Priority = "priority";
-    Severity = "severity" "severitytext" "alertseverity" "threatseverity" "severityname" "risklevel" "event.severity";
+    Severity = "severity" "severitytext" "alertseverity" "threatseverity" "severityname"
+        "risklevel" "event.severity";
     SeverityId = "severityid";
     // What collected it.
     Agent = "agent" "agent.type" "beat";
-    EventSource = "eventsource" "detail.eventsource" "sourcename" "providername" "provider" "winlog.providername" "system.provider.name" "system.provider.@name" "system.provider.#attributes.name" "event.system.provider.name" "event.system.provider.@name" "event.system.provider.#attributes.name" "workload" "protopayload.servicename" "eventprovider";
+    EventSource = "eventsource" "detail.eventsource" "sourcename" "providername" "provider"
+        "winlog.providername" "system.provider.name" "system.provider.@name"
+        "system.provider.#attributes.name" "event.system.provider.name"
+        "event.system.provider.@name" "event.system.provider.#attributes.name" "workload"
+        "protopayload.servicename" "eventprovider";
     Logger = "logger" "loggername" "logname";
     LogLogger = "log.logger";
     ObserverName = "observer.name";
@@ -189,7 +283,9 @@ slots! {
     Uid = "uid";
     Version = "version";
     ShortMessage = "shortmessage";
-    Message = "message" "msg" "log" "raw" "event.original" "textpayload" "@message" "rawmessage" "rawlog" "rawevent" "originalmessage" "logmessage" "event.message" "rawdata" "original" "eventoriginal" "line" "event" "data" "body";
+    Message = "message" "msg" "log" "raw" "event.original" "textpayload" "@message" "rawmessage"
+        "rawlog" "rawevent" "originalmessage" "logmessage" "event.message" "rawdata" "original"
+        "eventoriginal" "line" "event" "data" "body";
     Records = "records";
     Items = "items";
     Value = "value";
@@ -218,47 +314,71 @@ pub(super) struct Want {
 
 /// Returns what is done with the value of `key` in an object of `group`.
 pub(super) fn want(group: Group, key: &str) -> Want {
-    let Some(key) = Folded::new(group, key.as_bytes()) else { return Want::default() };
-    TABLE.find(&key)
-}
-
-/// A key without the characters that do not count, in lower case, and its hash.
-struct Folded {
-    group: Group,
-    hash: usize,
-    size: usize,
-    bytes: [u8; KEY_SIZE_MAX],
-}
-
-impl Folded {
-    fn new(group: Group, key: &[u8]) -> Option<Self> {
-        let mut bytes = [0; KEY_SIZE_MAX];
-        let mut size = 0;
-        // FNV-1a.
-        let mut hash = 0xcbf2_9ce4_8422_2325 ^ u64::from(group.0);
-        let (first, rest) = match key {
-            // Zeek and Elastic distinguish `_path` and `_id` from names without the underscore.
-            [b'_', b'p' | b'i' | b's' | b'n', ..] if matches!(key, b"_path" | b"_id" | b"_system_name" | b"_node_name") => {
-                (Some(b'@'), key.get(1..).unwrap_or_default())
-            }
-            _ => (None, key),
-        };
-        for byte in first.into_iter().chain(rest.iter().copied()) {
-            if matches!(byte, b'_' | b'-' | b' ') {
-                continue;
-            }
-            let byte = byte.to_ascii_lowercase();
-            *bytes.get_mut(size)? = byte;
-            size += 1;
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let key = key.as_bytes();
+    if key.first() == Some(&b'_') {
+        // Zeek and Elastic distinguish these from the names without the underscore.
+        match key {
+            b"_path" => return TABLE.find(group, b"@path"),
+            b"_id" => return TABLE.find(group, b"@id"),
+            b"_system_name" => return TABLE.find(group, b"@systemname"),
+            b"_node_name" => return TABLE.find(group, b"@nodename"),
+            _ => {}
         }
-        let hash = usize::try_from(hash >> 40).unwrap_or_default() ^ size;
-        Some(Self { group, hash, size, bytes })
     }
+    let table = &*TABLE;
+    if key.len() > KEY_SIZE_MAX || !table.may_have(group, key) {
+        return Want::default();
+    }
+    table.find(group, key)
+}
 
-    fn text(&self) -> &[u8] {
-        self.bytes.get(..self.size).unwrap_or_default()
+/// Each byte in lower case; 0 for those that do not count.
+const FOLD: [u8; 256] = {
+    let mut fold = [0; 256];
+    let mut byte = 0u8;
+    loop {
+        fold[byte as usize] = match byte {
+            b'_' | b'-' | b' ' => 0,
+            byte => byte.to_ascii_lowercase(),
+        };
+        if byte == 255 {
+            break fold;
+        }
+        byte += 1;
     }
+};
+
+/// The bytes of a key that count.
+fn folded(key: &[u8]) -> impl Iterator<Item = u8> {
+    key.iter().map(|byte| FOLD[usize::from(*byte)]).filter(|byte| *byte != 0)
+}
+
+/// Whether the bytes of a key that count are these.
+fn is_folded(key: &[u8], known: &[u8]) -> bool {
+    let mut rest = known;
+    for byte in key {
+        let byte = FOLD[usize::from(*byte)];
+        if byte != 0 {
+            match rest.split_first() {
+                Some((first, after)) if *first == byte => rest = after,
+                _ => return false,
+            }
+        }
+    }
+    rest.is_empty()
+}
+
+/// A hash of a key's bytes that count (Bernstein's, with a multiplication at the end).
+fn hash(group: Group, key: &[u8]) -> u32 {
+    let mut sum = 5381 + u64::from(group.0);
+    for byte in key {
+        let byte = FOLD[usize::from(*byte)];
+        if byte != 0 {
+            sum = (sum << 5).wrapping_add(sum).wrapping_add(u64::from(byte));
+        }
+    }
+    let mixed = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u32::try_from(mixed).unwrap_or_default()
 }
 
 struct Entry {
@@ -267,21 +387,35 @@ struct Entry {
     want: Want,
 }
 
+/// A place of the hash table.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    hash: u32,
+    /// The index of an entry plus 1; 0: the place is free.
+    entry: u16,
+}
+
 /// Keys by hash, with open addressing.
 struct Table {
-    /// Indexes of entries plus 1; 0 is a free place.
-    places: Box<[u16; PLACES]>,
+    places: Box<[Place]>,
     entries: Vec<Entry>,
     /// The path of each group.
     groups: Vec<String>,
+    /// For each group and the low bits of a key's first byte, the low bits of last bytes. Most
+    /// unknown keys are rejected by it, without a look at their other bytes.
+    ends: Vec<[u32; 32]>,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
 impl Table {
     fn new() -> Self {
-        let mut table =
-            Self { places: Box::new([0; PLACES]), entries: Vec::new(), groups: vec![String::new()] };
+        let mut table = Self {
+            places: vec![Place::default(); PLACES].into(),
+            entries: Vec::new(),
+            groups: vec![String::new()],
+            ends: vec![[0; 32]],
+        };
         for (path, slot) in PATHS {
             let parts: Vec<&str> = path.split('.').collect();
             for from in 0..parts.len() {
@@ -303,6 +437,7 @@ impl Table {
         let known = self.groups.iter().position(|known| known == path);
         let index = known.unwrap_or_else(|| {
             self.groups.push(path.to_owned());
+            self.ends.push([0; 32]);
             self.groups.len() - 1
         });
         debug_assert!(index < 256, "a group is one byte");
@@ -310,40 +445,53 @@ impl Table {
     }
 
     fn insert(&mut self, group: Group, key: &str, want: Want) {
-        let Some(folded) = Folded::new(group, key.as_bytes()) else { return };
-        let mut place = folded.hash % PLACES;
-        while let Some(entry) = self.entry_mut(place) {
-            if entry.group == group && *entry.key == *folded.text() {
+        match self.search(group, key.as_bytes()) {
+            Ok(index) => {
+                let entry = &mut self.entries[index];
                 entry.want.slot = entry.want.slot.or(want.slot);
                 entry.want.group = entry.want.group.or(want.group);
-                return;
             }
-            place = (place + 1) % PLACES;
-        }
-        self.entries.push(Entry { group, key: folded.text().into(), want });
-        if let Some(free) = self.places.get_mut(place) {
-            *free = u16::try_from(self.entries.len()).unwrap_or_default();
+            Err(free) => {
+                let key_ends = (key.as_bytes().first(), key.as_bytes().last());
+                if let (Some(first), Some(last)) = key_ends {
+                    let ends = &mut self.ends[usize::from(group.0)];
+                    ends[usize::from(*first & 31)] |= 1 << (*last & 31);
+                }
+                self.entries.push(Entry { group, key: folded(key.as_bytes()).collect(), want });
+                let entry = u16::try_from(self.entries.len()).unwrap_or_default();
+                self.places[free] = Place { hash: hash(group, key.as_bytes()), entry };
+            }
         }
     }
 
-    fn entry_mut(&mut self, place: usize) -> Option<&mut Entry> {
-        let index = self.places.get(place).copied().filter(|index| *index > 0)?;
-        self.entries.get_mut(usize::from(index) - 1)
+    /// Whether a known key has the first and last bytes of this one. Those that do not count are
+    /// skipped by a closer look.
+    fn may_have(&self, group: Group, key: &[u8]) -> bool {
+        let (Some(first), Some(last)) = (key.first(), key.last()) else { return false };
+        let ends = &self.ends[usize::from(group.0)];
+        let known = ends[usize::from(*first & 31)] >> (*last & 31) & 1 == 1;
+        known || FOLD[usize::from(*first)] == 0 || FOLD[usize::from(*last)] == 0
     }
 
-    fn find(&self, key: &Folded) -> Want {
-        let mut place = key.hash % PLACES;
+    /// The index of a key's entry, or the free place where it belongs. The table is never full.
+    fn search(&self, group: Group, key: &[u8]) -> Result<usize, usize> {
+        let hash = hash(group, key);
+        let mut place = hash as usize % PLACES;
         loop {
-            let index = self.places.get(place).copied().unwrap_or_default();
-            let Some(entry) = usize::from(index).checked_sub(1).and_then(|at| self.entries.get(at))
-            else {
-                return Want::default();
-            };
-            if entry.group == key.group && *entry.key == *key.text() {
-                return entry.want;
+            let found = self.places[place];
+            let Some(index) = usize::from(found.entry).checked_sub(1) else { return Err(place) };
+            if found.hash == hash {
+                let entry = &self.entries[index];
+                if entry.group == group && is_folded(key, &entry.key) {
+                    return Ok(index);
+                }
             }
             place = (place + 1) % PLACES;
         }
+    }
+
+    fn find(&self, group: Group, key: &[u8]) -> Want {
+        self.search(group, key).map_or(Want::default(), |index| self.entries[index].want)
     }
 }
 
@@ -372,7 +520,9 @@ mod tests {
 
     #[test]
     fn names_are_one_key_in_all_customary_spellings() {
-        for key in ["EventTime", "eventTime", "event_time", "EVENT_TIME", "event-time", "Event Time"] {
+        for key in
+            ["EventTime", "eventTime", "event_time", "EVENT_TIME", "event-time", "Event Time"]
+        {
             assert_eq!(want(Group::RECORD, key).slot, Some(Slot::EventTime), "{key}");
         }
         assert_eq!(want(Group::RECORD, "__REALTIME_TIMESTAMP").slot, Some(Slot::Realtime));

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::keys::Slot;
 use super::Fields;
+use super::keys::Slot;
 use crate::event::{Draft, EventId, Severity, TimeSource};
 use crate::input::severity;
 use crate::input::text::{address, fitting};
 use crate::input::time::{self, Cursor, Unit, When};
 
 /// The times of a record, the best first: those of one product, then those that any may have.
-const TIMES: [Slot; 24] = [
+const TIMES: [Slot; 27] = [
     Slot::TimeCreated,
     Slot::RequestReceived,
     Slot::StageTimestamp,
@@ -22,11 +22,14 @@ const TIMES: [Slot; 24] = [
     Slot::UtcTime,
     Slot::UtcTimestamp,
     Slot::EventTime,
+    Slot::EventCreateDate,
+    Slot::Properties,
     Slot::Timestamp,
     Slot::AtTimestamp,
     Slot::Time,
     Slot::SplunkTime,
     Slot::Ts,
+    Slot::Dt,
     Slot::T,
     Slot::Datetime,
     Slot::Date,
@@ -63,8 +66,7 @@ const LATER: [Slot; 21] = [
 ];
 /// Of these, times without an offset are UTC by their product's documentation: Office 365's
 /// `CreationTime`, Sysmon's `UtcTime`, osquery's `calendarTime`, and names that say so.
-const UTC: [Slot; 4] =
-    [Slot::CreationTime, Slot::UtcTime, Slot::UtcTimestamp, Slot::CalendarTime];
+const UTC: [Slot; 4] = [Slot::CreationTime, Slot::UtcTime, Slot::UtcTimestamp, Slot::CalendarTime];
 
 /// Sets a draft's time.
 pub(super) fn stamp(draft: &mut Draft<'_>, when: Option<When>) {
@@ -126,7 +128,8 @@ impl<'a> Fields<'a> {
 
     /// The time of any record, with the offset of another field if it has none.
     pub(super) fn any_time(&self) -> Option<When> {
-        let found = self.time(&TIMES).or_else(|| self.date_and_time()).or_else(|| self.time(&LATER));
+        let found =
+            self.time(&TIMES).or_else(|| self.date_and_time()).or_else(|| self.time(&LATER));
         let when = found?;
         if when.zoned {
             return Some(when);

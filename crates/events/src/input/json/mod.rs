@@ -25,7 +25,6 @@ use crate::event::Draft;
 const KEPT_MAX: usize = 64;
 
 /// What a JSON record is.
-#[expect(clippy::large_enum_variant, reason = "it is matched at once and never stored")]
 pub(super) enum Read<'a> {
     /// One event.
     One(Draft<'a>),

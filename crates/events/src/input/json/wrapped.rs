@@ -136,7 +136,11 @@ fn add(to: &mut Attributes, key: &str, value: Value<'static>) {
         Value::Text(text) => text.len(),
         _ => 0,
     };
-    if to.len() < ATTRIBUTES_MAX && !key.is_empty() && key.len() <= 255 && size <= ATTRIBUTE_SIZE_MAX {
+    if to.len() < ATTRIBUTES_MAX
+        && !key.is_empty()
+        && key.len() <= 255
+        && size <= ATTRIBUTE_SIZE_MAX
+    {
         to.push((Cow::Owned(key.to_owned()), value));
     }
 }
@@ -315,7 +319,9 @@ fn otlp_record<'a>(raw: &'a str, record: &LogRecord, attributes: Attributes) -> 
     let severity = severity.map(severity::telemetry).unwrap_or_default();
     let draft = Draft {
         kind: field(named.or_else(|| own("event.name"))),
-        host: field(known("host.name").or_else(|| own("host.name")).or_else(|| known("k8s.pod.name"))),
+        host: field(
+            known("host.name").or_else(|| own("host.name")).or_else(|| known("k8s.pod.name")),
+        ),
         ip: ["client.address", "source.address", "network.peer.address"]
             .iter()
             .find_map(|key| address(&own(key)?)),
@@ -345,7 +351,9 @@ fn any_value(value: &serde_json::Value) -> Option<Value<'static>> {
     let (kind, value) = value.as_object()?.iter().next()?;
     match (kind.as_str(), value) {
         ("stringValue" | "string_value", serde_json::Value::String(value)) => Some(text(value)),
-        ("boolValue" | "bool_value", serde_json::Value::Bool(value)) => Some(Value::Boolean(*value)),
+        ("boolValue" | "bool_value", serde_json::Value::Bool(value)) => {
+            Some(Value::Boolean(*value))
+        }
         ("intValue" | "int_value", serde_json::Value::String(value)) => {
             value.parse().ok().map(Value::Integer)
         }

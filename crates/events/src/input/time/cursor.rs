@@ -98,29 +98,59 @@ impl<'a> Cursor<'a> {
     /// Parses a month's English name, in full or its first letters, at least three.
     pub(in crate::input) fn month(&mut self) -> Option<i64> {
         const NAMES: [&str; 12] = [
-            "january", "february", "march", "april", "may", "june", "july", "august", "september",
-            "october", "november", "december",
+            "january",
+            "february",
+            "march",
+            "april",
+            "may",
+            "june",
+            "july",
+            "august",
+            "september",
+            "october",
+            "november",
+            "december",
         ];
-        let word = self.word();
-        let word = word.get(..word.len().min(16)).filter(|word| word.len() >= 3)?;
-        let month = NAMES.iter().position(|name| {
-            let name = name.as_bytes();
-            name.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
-        })?;
+        let start = self.rest.first_chunk::<3>()?.map(|byte| byte.to_ascii_lowercase());
+        let month = match &start {
+            b"jan" => 1,
+            b"feb" => 2,
+            b"mar" => 3,
+            b"apr" => 4,
+            b"may" => 5,
+            b"jun" => 6,
+            b"jul" => 7,
+            b"aug" => 8,
+            b"sep" => 9,
+            b"oct" => 10,
+            b"nov" => 11,
+            b"dec" => 12,
+            _ => return None,
+        };
+        let (word, name) = (self.word(), NAMES[month - 1].as_bytes());
+        let known = name.get(..word.len()).is_some_and(|name| name.eq_ignore_ascii_case(word));
+        if !known {
+            return None;
+        }
         self.skip(word.len());
-        i64::try_from(month).ok().map(|month| month + 1)
+        i64::try_from(month).ok()
     }
 
     /// Consumes a day of the week, `Wed` or `Wednesday,` and what separates it from a date.
     pub(super) fn weekday(&mut self) {
-        const NAMES: [&str; 7] =
-            ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-        let word = self.word();
-        let known = |name: &&str| {
-            let start = name.as_bytes().get(..word.len());
-            word.len() >= 3 && start.is_some_and(|start| start.eq_ignore_ascii_case(word))
+        let Some(start) = self.rest.first_chunk::<3>() else { return };
+        let name: &[u8] = match &start.map(|byte| byte.to_ascii_lowercase()) {
+            b"mon" => b"monday",
+            b"tue" => b"tuesday",
+            b"wed" => b"wednesday",
+            b"thu" => b"thursday",
+            b"fri" => b"friday",
+            b"sat" => b"saturday",
+            b"sun" => b"sunday",
+            _ => return,
         };
-        if NAMES.iter().any(|name| known(&name)) {
+        let word = self.word();
+        if name.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)) {
             self.skip(word.len());
             self.eat(b'.');
             self.eat(b',');
@@ -203,9 +233,10 @@ impl<'a> Cursor<'a> {
                 hours * 3_600 + more
             }
         };
-        let bounded = !at.rest.first().is_some_and(|byte| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
-        });
+        let bounded = !at
+            .rest
+            .first()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
         if bounded {
             *self = at;
         }
@@ -219,9 +250,10 @@ impl<'a> Cursor<'a> {
         at.eat(b'(');
         let word = at.word();
         at.skip(word.len());
-        let bounded = !at.rest.first().is_some_and(|next| {
-            next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.')
-        });
+        let bounded = !at
+            .rest
+            .first()
+            .is_some_and(|next| next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.'));
         bounded && AMBIGUOUS.contains(&word)
     }
 

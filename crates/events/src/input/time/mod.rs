@@ -122,9 +122,8 @@ fn fixed(whole: &str, fraction: &str, unit: Unit) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })?;
-    let within = |scale: u64, from: u64| {
-        ((FIRST_S + from) * scale..(END_S + from) * scale).contains(&whole)
-    };
+    let within =
+        |scale: u64, from: u64| ((FIRST_S + from) * scale..(END_S + from) * scale).contains(&whole);
     let places: u32 = match unit {
         Unit::Seconds => 9,
         Unit::Guess if within(1, 0) => 9,

@@ -22,7 +22,13 @@ pub(in crate::input) fn text(text: &str, now_ms: Option<i64>) -> Option<When> {
         let end = number.get(1..)?.find(['+', '-']).map_or(number.len(), |end| end + 1);
         return epoch(number.get(..end)?, Unit::Guess).map(When::exact);
     }
-    if let Some(ns) = epoch(text, Unit::Guess) {
+    // A date has a separator after its year, and a number of seconds has none.
+    let number = match text.as_bytes() {
+        [b'0'..=b'9', _, _, _, b'-' | b'/', ..] => false,
+        [b'0'..=b'9' | b'-', ..] => true,
+        _ => false,
+    };
+    if number && let Some(ns) = epoch(text, Unit::Guess) {
         return Some(When::exact(ns));
     }
     let mut cursor = Cursor { rest: text.as_bytes() };
@@ -40,6 +46,9 @@ pub(in crate::input) fn text(text: &str, now_ms: Option<i64>) -> Option<When> {
 pub(in crate::input) fn leading(line: &[u8], now_ms: Option<i64>) -> Option<(When, &[u8])> {
     let mut cursor = Cursor { rest: line };
     let open = cursor.eat_any(b"[\"(");
+    if !cursor.rest.first().is_some_and(u8::is_ascii_alphanumeric) {
+        return None;
+    }
     let when = match seconds(&mut cursor) {
         Some(when) => when,
         None => read(&mut cursor, now_ms)?,
@@ -93,7 +102,11 @@ pub(in crate::input) fn read(cursor: &mut Cursor<'_>, now_ms: Option<i64>) -> Op
     }
     // Go writes the zone's name after its offset.
     let mut named = at;
-    if offset.is_some() && named.rest.starts_with(b" ") && named.zone() == Some(0) && offset == Some(0) {
+    if offset.is_some()
+        && named.rest.starts_with(b" ")
+        && named.zone() == Some(0)
+        && offset == Some(0)
+    {
         at = named;
     }
     let ns = parts.time(offset.unwrap_or(0), now_ms)?;
@@ -161,8 +174,44 @@ pub(in crate::input) fn bsd(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     Some(Bsd { year, month, day, clock: cursor.clock()? })
 }
 
+/// Parses `2017-07-14T15:00:00` and a fraction, the most frequent form, at fixed places.
+fn fixed(cursor: &mut Cursor<'_>) -> Option<Bsd> {
+    let text = cursor.rest.first_chunk::<19>()?;
+    let [_, _, _, _, b'-', _, _, b'-', _, _, b'T' | b' ' | b't', _, _, b':', _, _, b':', _, _] =
+        text
+    else {
+        return None;
+    };
+    let digit = |at: usize| i64::from(text[at].wrapping_sub(b'0'));
+    let pair = |at: usize| digit(at) * 10 + digit(at + 1);
+    if [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18].iter().any(|at| digit(*at) > 9) {
+        return None;
+    }
+    let (hour, minute, second) = (pair(11), pair(14), pair(17));
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let mut at = Cursor { rest: cursor.rest.get(19..)? };
+    let nanos = match at.rest {
+        [b'.' | b',', digit, ..] if digit.is_ascii_digit() => {
+            at.skip(1);
+            at.fraction()?
+        }
+        // Of milliseconds after a colon, and of AM or PM.
+        [b':' | b' ' | b'A' | b'P' | b'a' | b'p', ..] => return None,
+        _ => 0,
+    };
+    *cursor = at;
+    let seconds = i128::from(hour * 3_600 + minute * 60 + second);
+    let clock = seconds * super::SECOND + i128::from(nanos);
+    Some(Bsd { year: Some(pair(0) * 100 + pair(2)), month: pair(5), day: pair(8), clock })
+}
+
 /// Parses a date and a time of day in any of the forms.
 fn date(cursor: &mut Cursor<'_>) -> Option<Bsd> {
+    if let Some(parts) = fixed(cursor) {
+        return Some(parts);
+    }
     let (year, month, day) = match cursor.digits() {
         0 => return bsd(cursor),
         1 | 2 => match day_first(cursor) {
@@ -227,7 +276,6 @@ fn year_first(cursor: &mut Cursor<'_>) -> Option<(i64, i64, i64)> {
 
 /// `11/Oct/2023`, `11-Oct-2023`, `11 Oct 2023`, `11.10.2023`, and `13/10/2023` or `10/13/2023`,
 /// where only one of the numbers can be a month. Breaks with a date without a year.
-#[expect(clippy::type_complexity, reason = "a date, or a date with its time of day")]
 fn day_first(cursor: &mut Cursor<'_>) -> ControlFlow<Option<Bsd>, Option<(i64, i64, i64)>> {
     let mut parts = || {
         let first = cursor.number(1, 2)?;
