@@ -291,6 +291,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_gathered_takes_little_more_memory_than_is_counted() {
+        let (class, kind) = (ClassId::STANDARD, Kind::Current);
+        let object = Object { size: 1, version: 0, modified: Month::UNKNOWN, class, kind };
+        let (mut collector, mut batch) = (Collector::new(b'/'), Batch::default());
+        for part in 0..300 {
+            for i in 0..100 {
+                batch
+                    .push(format!("{}/{}/{i}", part % 7, part * 100 + i).as_bytes(), object)
+                    .unwrap();
+            }
+            collector.add(&batch);
+            let (names, rows) = (&collector.names, &collector.rows);
+            assert!(rows.capacity() <= rows.len() + rows.len() / 8 + batch.len());
+            assert!(names.capacity() <= names.len() + names.len() / 8 + 2 * batch.keys_size());
+            batch.clear();
+        }
+        assert!(collector.memory() > 30_000 * (size_of::<Row>() + size_of::<Dir>()));
+    }
+
+    #[test]
     fn objects_whose_first_halves_collide_are_sorted_by_the_second() {
         let row = |hash: u64, check: u64| Row {
             hash,

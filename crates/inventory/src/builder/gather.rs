@@ -115,7 +115,7 @@ pub(crate) fn gather(
             }
         }
         // The rest may stay in memory if it is small compared with the buffers it was gathered in.
-        if let Err(error) = gatherer.write_run(memory_max / 2) {
+        if let Err(error) = gatherer.write_run(memory_max / 8 * 3) {
             shared.verdicts.fail(error);
         }
     };

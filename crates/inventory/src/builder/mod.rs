@@ -122,8 +122,8 @@ impl Options {
         self.memory.0 / 8
     }
 
-    /// The part of the memory for the runs that are open in a merge. Runs that stayed in memory have
-    /// as much.
+    /// The part of the memory for the runs that are open in a merge. Runs that stayed in memory take
+    /// at most three sixteenths of it beside.
     fn memory_of_merge(&self) -> u64 {
         self.memory.0 / 4
     }

@@ -23,6 +23,8 @@ pub(crate) const OBJECTS_MAX: usize = 4096;
 /// the current directory.
 pub(crate) const READER_SIZE: u64 = 352 << 10;
 const HEAD_SIZE: usize = 4 + CHECKSUM_SIZE;
+/// Memory for a block being written: it ends with the entry that fills it.
+const BLOCK_ROOM: usize = BLOCK_SIZE + (96 << 10);
 
 /// An object directly below its directory, identified by 128 bits of a hash of its name and
 /// version. Two objects of one directory are the same key only if both halves are equal.
@@ -133,6 +135,10 @@ impl<'a> RunWriter<'a> {
         self.block = self.bytes.len();
         if self.file.is_some() || self.bytes.len() > self.memory_max {
             self.spill()?;
+        }
+        // Room for the next block, in small steps: doubling would take up to twice the memory.
+        if self.bytes.capacity() - self.block < BLOCK_ROOM {
+            self.bytes.reserve_exact(BLOCK_ROOM.max(self.bytes.len() / 8));
         }
         self.bytes.resize(self.block + HEAD_SIZE, 0);
         Ok(())

@@ -89,7 +89,7 @@ impl<'a> Node<'a> {
         by && !sort.is_in_class()
     }
 
-    /// Whether a list has the children with the most billed bytes: one of its own, or, without
+    /// Whether a list has the children with the most billed bytes: a separate one, or, without
     /// noncurrent versions, that of the current bytes.
     fn has_billed(&self, lists: &Lists<'a>) -> bool {
         lists.has_billed() || self.index.current_only()
