@@ -204,7 +204,7 @@ fn by_braces(body: &[u8], name: &FileName) -> Option<&'static str> {
 }
 
 fn by_name(name: &FileName) -> Option<&'static str> {
-    by_extension(name).filter(|mime| is_textual(mime))
+    by_extension(name).filter(|mime| is_textual(mime) && *mime != PLAIN.mime)
 }
 
 /// What only the contents show, once the name did not.
@@ -338,7 +338,8 @@ mod tests {
         ] {
             assert_eq!(mime(format!("{line}\nx = 1\n").as_bytes(), "tool"), expected, "{line}");
         }
-        assert_eq!(mime(b"#!/bin/sh\n", "a.py"), "text/x-python");
+        assert_eq!(mime(b"#!/usr/bin/python\n", "a.py"), "text/x-python");
+        assert_eq!(mime(b"#!/usr/bin/python\n", "a.css"), "text/css");
     }
 
     #[test]
