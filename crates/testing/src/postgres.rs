@@ -161,7 +161,16 @@ impl Postgres {
             .arg(self.dir.join("data"))
             .args(["-p", &self.port.to_string(), "-h", "127.0.0.1", "-k"])
             .arg(&self.dir)
-            .args(["-c", "fsync=off", "-c", "max_connections=100", "-c", "max_prepared_transactions=10", "-c", "autovacuum=off"])
+            .args([
+                "-c",
+                "fsync=off",
+                "-c",
+                "max_connections=100",
+                "-c",
+                "max_prepared_transactions=10",
+                "-c",
+                "autovacuum=off",
+            ])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

@@ -222,22 +222,14 @@ fn list() -> Operation {
 /// What a search selects by.
 fn conditions() -> [Parameter; 9] {
     [
-        query(
-            "from",
-            Kind::Text,
-            "Only events at or after (RFC 3339, a date, or Unix seconds)",
-        ),
+        query("from", Kind::Text, "Only events at or after (RFC 3339, a date, or Unix seconds)"),
         query("to", Kind::Text, "Only events before"),
         query("stream", Kind::Text, "Only events in this stream"),
         query("type", Kind::Text, "Only events of this type"),
         query("host", Kind::Text, "Only events from this host"),
         query("ip", Kind::Text, "Only events with this address"),
         query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
-        query(
-            "contains",
-            Kind::Texts,
-            "Only events whose raw bytes contain this; may be repeated",
-        ),
+        query("contains", Kind::Texts, "Only events whose raw bytes contain this; may be repeated"),
         query("regex", Kind::Text, "Only events whose raw bytes match this regular expression"),
     ]
 }

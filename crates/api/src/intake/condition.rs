@@ -98,9 +98,8 @@ pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, IntakeError> {
         ));
     }
     let tags = |name| {
-        Tags::read(headers, &name).map_err(|()| {
-            wrong(&format!("{name} on a write must be * or ETags in double quotes"))
-        })
+        Tags::read(headers, &name)
+            .map_err(|()| wrong(&format!("{name} on a write must be * or ETags in double quotes")))
     };
     if let Some(tags) = tags(IF_MATCH)? {
         return Ok(tags.digests(false).map_or(Condition::Present, Condition::OneOf));
@@ -122,10 +121,10 @@ pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, IntakeError> {
 /// [`IntakeError::Precondition`]: the name refers to other bytes.
 pub(super) fn check_read(headers: &HeaderMap, file: &FileRecord) -> Result<(), IntakeError> {
     let holds = match Tags::read(headers, &IF_MATCH) {
-        Ok(Some(tags)) => {
-            tags.digests(false).is_none_or(|digests| digests.contains(&file.digest))
+        Ok(Some(tags)) => tags.digests(false).is_none_or(|digests| digests.contains(&file.digest)),
+        Ok(None) => {
+            date_s(headers, &IF_UNMODIFIED_SINCE).is_none_or(|date| modified_s(file) <= date)
         }
-        Ok(None) => date_s(headers, &IF_UNMODIFIED_SINCE).is_none_or(|date| modified_s(file) <= date),
         Err(()) => false,
     };
     if holds {
@@ -167,7 +166,9 @@ mod tests {
     fn tags_are_read_with_commas_within_and_several_headers() {
         let read = |values: &[&str]| Tags::read(&headers(IF_MATCH, values), &IF_MATCH);
         let list = |tags: &[(&str, bool)]| {
-            Ok(Some(Tags::List(tags.iter().map(|(tag, weak)| ((*tag).to_owned(), *weak)).collect())))
+            Ok(Some(Tags::List(
+                tags.iter().map(|(tag, weak)| ((*tag).to_owned(), *weak)).collect(),
+            )))
         };
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&[" * "]), Ok(Some(Tags::Any)));
@@ -192,7 +193,8 @@ mod tests {
         assert_eq!(of(IF_NONE_MATCH, "*").unwrap(), Condition::Absent);
         let date = "Thu, 01 Jan 1970 00:01:00 GMT";
         assert_eq!(of(IF_UNMODIFIED_SINCE, date).unwrap(), Condition::UnchangedSince(60));
-        for (name, value) in [(IF_MATCH, "x"), (IF_NONE_MATCH, ""), (IF_UNMODIFIED_SINCE, "today")] {
+        for (name, value) in [(IF_MATCH, "x"), (IF_NONE_MATCH, ""), (IF_UNMODIFIED_SINCE, "today")]
+        {
             assert!(of(name, value).is_err(), "{value}");
         }
         let mut both = headers(IF_MATCH, &[&tag]);

@@ -187,9 +187,9 @@ fn decoder(headers: &HeaderMap) -> Result<Option<Decoder>, IntakeError> {
     match word.as_str() {
         "" | "identity" => Ok(None),
         "gzip" | "x-gzip" => Ok(Some(Decoder::gzip())),
-        "zstd" => Decoder::zstd().map(Some).map_err(|error| {
-            IntakeError::Blob { act: "decode", source: error }
-        }),
+        "zstd" => Decoder::zstd()
+            .map(Some)
+            .map_err(|error| IntakeError::Blob { act: "decode", source: error }),
         other => Err(refuse(other)),
     }
 }
@@ -305,9 +305,12 @@ mod tests {
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| {
-            (http::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
-        }).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+            })
+            .collect()
     }
 
     /// What content of these headers gives, and the largest piece.

@@ -228,11 +228,8 @@ fn body(
 /// Headers that describe the file and keep a browser from running it.
 fn describe(headers: &mut HeaderMap, file: &FileRecord, is_utf8: bool, attachment: bool) {
     let active = is_active(&file.mime);
-    let kind = if is_utf8 {
-        format!("{}; charset=utf-8", file.mime)
-    } else {
-        file.mime.to_string()
-    };
+    let kind =
+        if is_utf8 { format!("{}; charset=utf-8", file.mime) } else { file.mime.to_string() };
     insert(headers, CONTENT_TYPE, &kind);
     headers.insert(ETAG, etag(file.digest));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));

@@ -6,13 +6,13 @@ use axum::response::Response;
 use forebay_intake::Intake;
 use forebay_intake::IntakeError;
 use forebay_intake::NameKey;
+use forebay_intake::NewFile;
 use forebay_intake::answer::{FileAnswer, file_url, put_json, to_json};
 use forebay_intake::catalogue::FileFilter;
 use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
-use forebay_intake::NewFile;
 use http::header::{CONTENT_RANGE, ETAG, LOCATION};
 use http::{HeaderMap, StatusCode, Uri};
 

@@ -219,8 +219,8 @@ fn log_members(cx: &mut Context<'_, '_>, database: usize, word: &[u8], object: &
         }),
         Object::Hash(hash) => hash.iter().for_each(|(field, value)| {
             member(cx, b"HSET", 2);
-            cx.ops.word(&field);
-            cx.ops.word(&value);
+            cx.ops.word(field);
+            cx.ops.word(value);
         }),
         Object::ZSet(zset) => zset.iter().for_each(|(found, score)| {
             member(cx, b"ZADD", 2);

@@ -56,7 +56,9 @@ pub(super) fn classify<R: Read + Seek>(
     // What was looked at so far moved the position.
     content.rewind().ok()?;
     let found = match by_library(head, &mut content) {
-        Some("application/x-cfb") => ole::classify(head, &mut content).or(Some("application/x-cfb")),
+        Some("application/x-cfb") => {
+            ole::classify(head, &mut content).or(Some("application/x-cfb"))
+        }
         found => found,
     };
     let found = found.or_else(|| infer::get(signature_part(head)).map(|kind| kind.mime_type()));
@@ -119,7 +121,9 @@ fn own<R: Read + Seek>(head: &[u8], content: &mut Limited<R>) -> Option<&'static
     if head.starts_with(b"\xFF\xFF\0\0\x07\0\0\0\x04\0\0\0") {
         return Some("application/x-jmp-data");
     }
-    if head.starts_with(b"\x04\0\0\0") && head.get(16..).is_some_and(|at| at.starts_with(b"{\"files\":")) {
+    if head.starts_with(b"\x04\0\0\0")
+        && head.get(16..).is_some_and(|at| at.starts_with(b"{\"files\":"))
+    {
         return Some("application/x-asar");
     }
     None
@@ -138,8 +142,7 @@ fn is_old_tar(head: &[u8]) -> bool {
     let Some(header) = head.get(..512) else { return false };
     let (before, rest) = header.split_at(148);
     let (stored, after) = rest.split_at(8);
-    let digits: Vec<u8> =
-        stored.iter().copied().filter(|byte| !matches!(byte, b' ' | 0)).collect();
+    let digits: Vec<u8> = stored.iter().copied().filter(|byte| !matches!(byte, b' ' | 0)).collect();
     let stored = std::str::from_utf8(&digits).ok().and_then(|d| u64::from_str_radix(d, 8).ok());
     let sum: u64 = before.iter().chain(after).map(|&byte| u64::from(byte)).sum();
     // The checksum counts as eight spaces.
@@ -260,7 +263,7 @@ mod tests {
         tar[0] = b'b';
         assert_eq!(mime(&tar, "a"), "application/octet-stream");
         assert_eq!(mime(b"$FL2@(#) SPSS DATA FILE\0\x01", "a"), "application/x-spss-sav");
-        let mut asar = b"\x04\0\0\0<\0\0\08\0\0\01\0\0\0".to_vec();
+        let mut asar = b"\x04\0\0\0<\0\0\x008\0\0\x001\0\0\0".to_vec();
         asar.extend(b"{\"files\":{}}\0\0");
         assert_eq!(mime(&asar, "a"), "application/x-asar");
     }
@@ -300,8 +303,14 @@ mod tests {
             }
         }
         for start in [
-            &b"PK\x03\x04"[..], b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1", b"\x1A\x45\xDF\xA3", b"ID3\x03\0\0",
-            b"\0\0\0\x20ftypisom", b".RMF", b"MZ", b"SQLite format 3\0",
+            &b"PK\x03\x04"[..],
+            b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1",
+            b"\x1A\x45\xDF\xA3",
+            b"ID3\x03\0\0",
+            b"\0\0\0\x20ftypisom",
+            b".RMF",
+            b"MZ",
+            b"SQLite format 3\0",
             b"\x30\x26\xB2\x75\x8E\x66\xCF\x11\xA6\xD9\x00\xAA\x00\x62\xCE\x6C",
         ] {
             let mut head = start.to_vec();

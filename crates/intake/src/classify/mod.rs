@@ -75,7 +75,8 @@ pub fn classify_content<R: Read + Seek>(head: &[u8], content: R, name: &FileName
 
 /// The media type of a format, kept for good: there are a few hundred.
 fn media_type(format: FileFormat) -> &'static str {
-    static KNOWN: LazyLock<Mutex<HashMap<FileFormat, &'static str>>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<HashMap<FileFormat, &'static str>>> =
+        LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock();
     known.entry(format).or_insert_with(|| Box::leak(format.media_type().into()))
 }

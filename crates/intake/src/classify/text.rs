@@ -211,7 +211,11 @@ fn by_name(name: &FileName) -> Option<&'static str> {
 fn by_shape(start: &[u8]) -> Option<&'static str> {
     if start.starts_with(b"<?xml") {
         let found = media_type(FileFormat::from_reader(Cursor::new(start)).ok()?);
-        return Some(if is_textual(found) || found.starts_with("model/") { found } else { "text/xml" });
+        return Some(if is_textual(found) || found.starts_with("model/") {
+            found
+        } else {
+            "text/xml"
+        });
     }
     if start.starts_with(b"solid ") && contains(start, b"facet") {
         return Some("model/stl");

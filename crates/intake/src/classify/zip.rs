@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn office_documents_are_known_by_the_type_of_their_main_part() {
         for (part, expected) in OFFICE {
-            let types = format!("<Types><Override ContentType=\"application/vnd.{part}\"/></Types>");
+            let types =
+                format!("<Types><Override ContentType=\"application/vnd.{part}\"/></Types>");
             for deflated in [false, true] {
                 let mut bytes = entry("_rels/.rels", b"<x/>", deflated);
                 bytes.extend(entry("[Content_Types].xml", types.as_bytes(), deflated));

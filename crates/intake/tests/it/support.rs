@@ -99,14 +99,13 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
 }
 
 pub(crate) async fn post(intake: &Intake, name: &str, wish: Wish, body: &str) {
-    let options =
-        DocumentOptions {
-            framing: Framing::Lines,
-            wish,
-            wish_required: false,
-            all_or_nothing: false,
-            dry_run: false,
-        };
+    let options = DocumentOptions {
+        framing: Framing::Lines,
+        wish,
+        wish_required: false,
+        all_or_nothing: false,
+        dry_run: false,
+    };
     let mut ingest = intake.ingest(namespace(name), options);
     ingest.push(body.as_bytes()).await.unwrap();
     let (status, _, answer) = ingest.finish(None).await.unwrap();

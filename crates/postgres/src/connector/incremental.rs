@@ -96,7 +96,8 @@ pub(super) async fn parts(
     let mut tie_breaker = None;
     if let Some(tie) = stream.tie_breaker_field.as_deref() {
         // The last row at the limit, so that one added later with the same value is read next time.
-        let condition = format!("{field} = {}::{of} and {} is not null", literal(&bound), ident(tie));
+        let condition =
+            format!("{field} = {}::{of} and {} is not null", literal(&bound), ident(tie));
         tie_breaker = last(client, table, tie, &condition).await?;
     }
     if let Some(since) = since {

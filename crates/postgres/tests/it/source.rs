@@ -91,7 +91,11 @@ fn an_unfinished_incremental_load_keeps_its_units_and_is_not_read_again() {
 }
 
 /// The values of `id` that a run reads: how many, and the last.
-fn read(reader: &Reader, stream: &serde_json::Value, since: Option<&Cursor>) -> (u64, Option<Cursor>) {
+fn read(
+    reader: &Reader,
+    stream: &serde_json::Value,
+    since: Option<&Cursor>,
+) -> (u64, Option<Cursor>) {
     let opened = reader.open(stream, since, Division::Stable).unwrap();
     (reader.rows(&opened).unwrap(), opened.cursor())
 }
@@ -104,7 +108,8 @@ fn session(pg: &Postgres, statements: &str) -> std::process::Child {
     let input = session.stdin.as_mut().unwrap();
     writeln!(input, "{statements}; set application_name = '{name}';").unwrap();
     input.flush().unwrap();
-    let is_ready = format!("select count(*) from pg_stat_activity where application_name = '{name}'");
+    let is_ready =
+        format!("select count(*) from pg_stat_activity where application_name = '{name}'");
     while pg.query(&is_ready) == "0" {}
     session
 }
@@ -120,7 +125,9 @@ fn end(mut session: std::process::Child, statement: &str) {
 #[test]
 fn transactions_that_do_not_write_the_table_are_not_waited_for() {
     let Some(pg) = crate::pg::postgres() else { return };
-    pg.query(&format!("create table t {TABLE}; create table other (v int); insert into t (v) values ('a')"));
+    pg.query(&format!(
+        "create table t {TABLE}; create table other (v int); insert into t (v) values ('a')"
+    ));
     let reader = Reader::new(&pg, "1ms");
     let dump = session(&pg, "begin isolation level repeatable read read only; select * from t");
     let writer = session(&pg, "begin; insert into other values (1)");
@@ -203,7 +210,8 @@ fn a_cursor_and_a_tie_breaker_may_be_uuids() {
          insert into t values ('00000000-0000-0000-0000-000000000001', 1), \
          ('00000000-0000-0000-0000-000000000003', 1)",
     );
-    let by_id = serde_json::json!({ "name": "t", "sync_mode": "incremental", "cursor_field": "id" });
+    let by_id =
+        serde_json::json!({ "name": "t", "sync_mode": "incremental", "cursor_field": "id" });
     let tied = serde_json::json!({
         "name": "t", "sync_mode": "incremental", "cursor_field": "n", "tie_breaker_field": "id",
     });

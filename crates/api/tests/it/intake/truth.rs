@@ -23,7 +23,10 @@ fn content_digest(bytes: &[u8]) -> String {
 async fn a_batch_whose_documents_are_refused_is_not_reported_as_stored() {
     let house = House::new();
     let form = |content: &str, json: &str| {
-        Form::default().field("namespace", "n").field("json", json).file("d.json", content.as_bytes())
+        Form::default()
+            .field("namespace", "n")
+            .field("json", json)
+            .file("d.json", content.as_bytes())
     };
     let some = form("{\"a\":1}\n[1]\n{\"a\":2}\n", "documents").send(&house).await;
     assert_eq!(some.status, 207, "{some:?}");
@@ -102,8 +105,7 @@ async fn a_part_of_a_file_never_replaces_it() {
     let house = House::new();
     house.put("n/a", "whole").await;
     for range in ["bytes 0-1/5", "bytes 0-4/5", "nonsense"] {
-        let put =
-            house.send("PUT", "/v1/files/n/a", &[("content-range", range)], "wh").await;
+        let put = house.send("PUT", "/v1/files/n/a", &[("content-range", range)], "wh").await;
         assert_eq!(put.error(), (400, "content_range".into()));
     }
     assert_eq!(house.get("/v1/files/n/a").await.body, "whole");
