@@ -293,9 +293,12 @@ mod tests {
     use super::*;
     use crate::object::{ClassId, Kind, Month};
 
+    /// Directories with their objects.
+    type Dirs = Vec<(Vec<u8>, Vec<Leaf>)>;
+
     /// Keeps what it receives.
     #[derive(Default)]
-    struct Kept(Vec<(Vec<u8>, Vec<Leaf>)>);
+    struct Kept(Dirs);
 
     impl Target for Kept {
         fn enter(&mut self, dir: &[u8]) -> Result<(), BuildError> {
@@ -325,7 +328,7 @@ mod tests {
     }
 
     /// What a merge of runs gives, and how many keys it found twice.
-    fn merged(runs: Vec<Run>) -> (Vec<(Vec<u8>, Vec<Leaf>)>, u64) {
+    fn merged(runs: Vec<Run>) -> (Dirs, u64) {
         thread_local!(static TWICE: Cell<u64> = const { Cell::new(0) });
         TWICE.set(0);
         let mut duplicate = |_: &[u8], count| {

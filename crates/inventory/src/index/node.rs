@@ -62,6 +62,9 @@ impl Stats {
     }
 }
 
+/// A slot, its totals, and its objects by size.
+pub(crate) type SlotSizes = (usize, Amount, Sizes);
+
 /// The totals of one storage class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class<'a> {
@@ -207,7 +210,7 @@ impl<'a> Node<'a> {
 
     /// The sizes in each slot that is not empty, with its totals; `None` if the index has no
     /// histograms.
-    pub(crate) fn sizes(&self) -> Result<Option<Vec<(usize, Amount, Sizes)>>, IndexError> {
+    pub(crate) fn sizes(&self) -> Result<Option<Vec<SlotSizes>>, IndexError> {
         if !self.index.meta.histograms {
             return Ok(None);
         }
