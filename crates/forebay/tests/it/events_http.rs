@@ -167,7 +167,7 @@ fn a_compressed_body_is_decompressed_or_refused() {
     assert_eq!((cut.status, &cut.json()["error"]["code"]), (400, &"encoding".into()));
     let archive = post(&server, "/v1/events", "", b"PK\x03\x04 and so on");
     assert_eq!((archive.status, &archive.json()["error"]["code"]), (415, &"encoding".into()));
-    assert!(server.get("/metrics").body.contains("forebay_events_mistimed_total 2"));
+    assert!(server.get("/metrics").body.contains("forebay_events_mistimed_total 3"));
 }
 
 #[test]
