@@ -204,13 +204,13 @@ struct Decoder {
 }
 
 enum Kind {
-    Gzip(MultiGzDecoder<Vec<u8>>),
+    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
     Zstd { raw: ZstdDecoder<'static>, within_frame: bool, full: bool },
 }
 
 impl Decoder {
     fn gzip() -> Self {
-        Self::of(Kind::Gzip(MultiGzDecoder::new(Vec::new())))
+        Self::of(Kind::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))))
     }
 
     fn zstd() -> io::Result<Self> {
