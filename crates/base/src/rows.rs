@@ -9,7 +9,7 @@
 //! checksum of a row   XXH3 (64 bits) of its values in order, each as
 //!                     tag (1 byte: 0 null, 1 integer, 2 real, 3 text, 4 blob), then
 //!                     integer and real: 8 bytes, little-endian; zero has no sign
-//!                     text and blob: length (4 bytes), then the bytes, or of more than 240 their
+//!                     text and blob: length (4 bytes), then the bytes, or of more than 4,096 their
 //!                     XXH3 with 128 bits
 //!                     an ordinal before a value has 4 bytes and no tag
 //! set of rows         number of rows, sum of their checksums modulo 2^64
@@ -21,7 +21,7 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Longer values are hashed apart instead of being copied.
-const COPIED_MAX: usize = 240;
+const COPIED_MAX: usize = 4_096;
 
 const NULL: u8 = 0;
 const INTEGER: u8 = 1;
@@ -146,9 +146,9 @@ mod tests {
     #[test]
     fn every_value_its_type_and_its_place_count() {
         let mut hasher = RowHasher::default();
-        let long = [b'x'; 300];
+        let long = [b'x'; 5_000];
         let mut other = long;
-        other[299] ^= 1;
+        other[4_999] ^= 1;
         let sums = [
             hasher.start().finish(),
             hasher.start().null().finish(),
@@ -162,7 +162,7 @@ mod tests {
             hasher.start().blob(&long).finish(),
             hasher.start().text(&long).finish(),
             hasher.start().text(&other).finish(),
-            hasher.start().text(&long[..240]).finish(),
+            hasher.start().text(&long[..4_096]).finish(),
         ];
         for (at, sum) in sums.iter().enumerate() {
             assert!(!sums[..at].contains(sum), "{at}");
