@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod altered;
+mod erasure;
 mod flips;
 mod support;

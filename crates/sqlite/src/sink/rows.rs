@@ -54,20 +54,20 @@ pub(super) fn start(
 
 /// Adds what a column holds. Columns are added in the order of the schema.
 pub(super) fn column(hasher: &mut RowHasher, ordinal: usize, held: &Fit<'_>) {
-    let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+    let ordinal = u32::try_from(ordinal).unwrap_or(u32::MAX);
     match held {
         Fit::Null | Fit::Conflict => {}
         Fit::Integer(value) => {
-            hasher.integer(ordinal).integer(*value);
+            hasher.ordinal(ordinal).integer(*value);
         }
         Fit::Real(value) => {
-            hasher.integer(ordinal).real(*value);
+            hasher.ordinal(ordinal).real(*value);
         }
         Fit::Text(text) => {
-            hasher.integer(ordinal).text(text.as_bytes());
+            hasher.ordinal(ordinal).text(text.as_bytes());
         }
         Fit::Bytes(bytes) => {
-            hasher.integer(ordinal).blob(bytes);
+            hasher.ordinal(ordinal).blob(bytes);
         }
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn checksum(
     for ordinal in 0..columns {
         let held = row.get_ref(at::COLUMNS + ordinal)?;
         if held != ValueRef::Null {
-            hasher.integer(i64::try_from(ordinal).unwrap_or(i64::MAX));
+            hasher.ordinal(u32::try_from(ordinal).unwrap_or(u32::MAX));
             value(hasher, held);
         }
     }
