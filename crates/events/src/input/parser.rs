@@ -293,7 +293,7 @@ impl Parser {
         }
     }
 
-    /// Parses a line of one of the forms of [`line`].
+    /// Parses a line of one of the forms of the module `line`.
     fn plain<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
         let found = match format {
             Format::Clf => line::access(line),

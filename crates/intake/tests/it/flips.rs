@@ -12,10 +12,10 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::support::{self, Answer, CATALOGUE, DOCUMENTS};
 
-/// The distance between the bytes that are changed. With 1 every one is, which takes many minutes:
-/// `FOREBAY_CRASH_STRIDE=1`, as in CI.
+/// The distance between the bytes that are changed. With `FOREBAY_FLIP_STRIDE=1` every one is, which
+/// takes an hour.
 fn stride() -> usize {
-    let asked = std::env::var("FOREBAY_CRASH_STRIDE").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("FOREBAY_FLIP_STRIDE").ok().and_then(|text| text.parse().ok());
     asked.filter(|&stride| stride > 0).unwrap_or(211)
 }
 
