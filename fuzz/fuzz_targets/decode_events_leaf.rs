@@ -17,6 +17,7 @@ fuzz_target!(|data: &[u8]| {
         collector: event.tags.collector.into(),
         format: event.tags.format.into(),
         severity: event.tags.severity,
+        time_source: event.tags.time_source,
         raw: event.raw.into(),
         attributes: event.attributes.iter().map(|(key, value)| (key.into(), value)).collect(),
     };

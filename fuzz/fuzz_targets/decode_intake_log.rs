@@ -36,6 +36,7 @@ fn encode(entry: &Entry<'_>) -> Vec<u8> {
             append(commit.encode_header(count(&commit.documents)), &commit.documents)
         }
         Entry::Outcome(outcome) => outcome.encode(),
+        Entry::DocumentExtents(extents) => extents.encode(),
     }
 }
 

@@ -5,7 +5,7 @@
 //!                      later columns
 //! ```
 //!
-//! The sink's own tables are in [`state`](super::state).
+//! The sink's own tables are in the module `state`.
 //!
 //! The namespaces' tables are not `STRICT`: SQLite re-reads a whole STRICT table whenever a column
 //! is added to it, and [`ColumnType::fit`] has checked every value before it is bound. Columns
