@@ -1,6 +1,7 @@
 //! Snapshots taken while several threads change the data: with the log they lead to exactly what
 //! was in memory.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::Durability;
@@ -45,8 +46,9 @@ fn snapshots_under_writers_and_the_log_lead_to_what_was_in_memory() {
     let durability: Durability = "os".parse().unwrap();
     let disk = SimFs::new(1);
     let mut opened = reopen(disk.clone(), durability).unwrap();
-    let mut known = 0;
-    for round in 0..4 {
+    let known = Cell::new(0);
+    // Four rounds, and more until a snapshot met operations while it was taken.
+    for round in (0..200).take_while(|round| *round < 4 || known.get() == 0) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for writer in 0..3 {
@@ -63,11 +65,11 @@ fn snapshots_under_writers_and_the_log_lead_to_what_was_in_memory() {
         drop(opened);
         opened = reopen(disk.clone(), durability).unwrap();
         assert!(opened.recovered.snapshot.is_some());
-        known += opened.recovered.known;
+        known.set(known.get() + opened.recovered.known);
         let found = dump(&opened.store, NOW_MS);
         let differs = |key: &&(usize, Vec<u8>)| expected.get(*key) != found.get(*key);
         let differing = expected.keys().filter(differs).count();
         assert!(expected == found, "{} keys, {} differ", expected.len(), differing);
     }
-    assert!(known > 0, "some operations were in the snapshot already");
+    assert!(known.get() > 0, "some operations were in the snapshot already");
 }
