@@ -4,7 +4,7 @@
 //! a larger value. What could still commit one depends on where the values come from:
 //!
 //! - **From a sequence**: only a transaction that holds a lock on the table, on a part of it or on one
-//!   of its sequences has a value already; whoever takes the lock later gets a larger value. These
+//!   of its sequences has a value already; one that takes the lock later gets a larger value. These
 //!   transactions are waited for, prepared ones included. Others, however long they run, do not matter.
 //! - **From a clock**: `now()` is the time at which a transaction began, so any open transaction can
 //!   still write a row of that time. None is waited for: the limit is moved before the beginning of the
@@ -27,11 +27,13 @@ use super::sql::literal;
 /// How often it is checked whether a transaction has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Locks of other transactions on a table, its parts and the sequences that these own or use, by which
-/// they can have written.
-const WRITE_LOCKS: &str = "
+/// Transactions that hold a lock on a table, its parts or the sequences that these own or use, by which
+/// they can have written: as `others`, with an SQL expression of the table.
+fn writers(table: &str) -> String {
+    format!(
+        "
 with recursive parts(oid) as (
-  select $1::text::regclass::oid
+  select {table}::regclass::oid
   union select i.inhrelid from pg_inherits i join parts p on i.inhparent = p.oid
 ), relations as (
   select oid from parts
@@ -42,13 +44,15 @@ with recursive parts(oid) as (
     join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
       and d.refclassid = 'pg_class'::regclass
     join pg_class c on c.oid = d.refobjid and c.relkind = 'S'
-), held as (
+), others as (
   select l.virtualtransaction, l.pid from pg_locks l
   where l.locktype = 'relation' and l.granted and l.relation in (select oid from relations)
     and l.database = (select oid from pg_database where datname = current_database())
     and l.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
     and l.pid is distinct from pg_backend_pid()
-)";
+)"
+    )
+}
 
 /// Key space of the lock of [`mark`], beside those of the ledger.
 const MARK_SPACE: u32 = 1_181_708_803;
@@ -60,11 +64,11 @@ pub(super) fn mark() -> String {
 }
 
 /// Open transactions of this database that may write, except those that only read a stream: without
-/// that, two incremental streams of a run would wait for each other's snapshots.
+/// that, two incremental streams of a run would wait for each other's snapshots. As `others`.
 fn open() -> String {
     format!(
         "
-with open as (
+with others as (
   select l.virtualtransaction, l.pid, a.xact_start
   from pg_locks l join pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'virtualxid' and l.granted and a.datname = current_database()
@@ -127,65 +131,48 @@ pub(super) async fn settle(
     wait: Duration,
 ) -> Result<Option<String>> {
     let deadline = Instant::now() + wait;
+    let writers = writers(&literal(&table.name.sql()));
     match Origin::of(table, column) {
-        Origin::Sequence => writers(client, table, "", deadline, wait).await.map(|()| Some(bound)),
-        Origin::Unknown => all(client, table, deadline, wait).await.map(|()| Some(bound)),
+        Origin::Sequence => outlast(client, table, &writers, "true", deadline, wait).await?,
+        Origin::Unknown => outlast(client, table, &open(), "true", deadline, wait).await?,
         Origin::Clock { is_zoned } => {
             // What is prepared has no known beginning, and holds its locks until it ends.
-            writers(client, table, "and pid is null", deadline, wait).await?;
-            if !is_zoned && all(client, table, deadline, wait).await.is_ok() {
-                return Ok(Some(bound));
+            outlast(client, table, &writers, "pid is null", deadline, wait).await?;
+            if !is_zoned {
+                match outlast(client, table, &open(), "true", deadline, wait).await {
+                    Err(ConnectorError::Busy { .. }) => {}
+                    ended => return ended.map(|()| Some(bound)),
+                }
             }
-            before_open(client, table, column, bound, is_zoned, (deadline, wait)).await
+            return before_open(client, table, column, bound, is_zoned, (deadline, wait)).await;
         }
     }
+    Ok(Some(bound))
 }
 
-/// Waits for the transactions that hold locks by which they can have written.
-async fn writers(
+/// Waits for the transactions that are among `others` now.
+///
+/// * `others`: the common table expressions that define them.
+/// * `only`: a condition, or `true`.
+async fn outlast(
     client: &Client,
     table: &Table,
+    others: &str,
     only: &str,
     deadline: Instant,
     wait: Duration,
 ) -> Result<()> {
-    let name = table.name.sql();
-    let held = format!(
-        "{WRITE_LOCKS} select coalesce(array_agg(distinct virtualtransaction), '{{}}') from held \
-         where true {only}"
+    let now = format!(
+        "{others} select coalesce(array_agg(distinct virtualtransaction), '{{}}') from others \
+         where {only}"
     );
     let still = format!(
-        "{WRITE_LOCKS} select count(distinct virtualtransaction), \
+        "{others} select count(distinct virtualtransaction), \
          string_agg(distinct coalesce('process ' || pid, 'a prepared transaction'), ', ') \
-         from held where virtualtransaction = any($2)"
+         from others where virtualtransaction = any($1)"
     );
     let act = |error| refused(format!("find the open transactions on {}", table.name), error);
-    let open: Vec<String> = client.query_one(&held, &[&name]).await.map_err(act)?.get(0);
-    while !open.is_empty() {
-        let row = client.query_one(&still, &[&name, &open]).await.map_err(act)?;
-        if row.get::<_, i64>(0) == 0 {
-            return Ok(());
-        }
-        if Instant::now() >= deadline {
-            return Err(busy(table, row.get(0), row.get(1), wait));
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    Ok(())
-}
-
-/// Waits for every transaction that is open now.
-async fn all(client: &Client, table: &Table, deadline: Instant, wait: Duration) -> Result<()> {
-    let listed = open();
-    let found = format!(
-        "{listed} select coalesce(array_agg(distinct virtualtransaction), '{{}}') from open"
-    );
-    let still = format!(
-        "{listed} select count(distinct virtualtransaction), \
-         string_agg(distinct 'process ' || pid, ', ') from open where virtualtransaction = any($1)"
-    );
-    let act = |error| refused(format!("find the open transactions on {}", table.name), error);
-    let open: Vec<String> = client.query_one(&found, &[]).await.map_err(act)?.get(0);
+    let open: Vec<String> = client.query_one(&now, &[]).await.map_err(act)?.get(0);
     while !open.is_empty() {
         let row = client.query_one(&still, &[&open]).await.map_err(act)?;
         if row.get::<_, i64>(0) == 0 {
@@ -211,12 +198,13 @@ async fn before_open(
     let act = |error| refused(format!("find the open transactions on {}", table.name), error);
     // Of the sessions of other users, only members of pg_read_all_stats see the beginning.
     let oldest = format!(
-        "{} select count(*) filter (where xact_start is null), min(xact_start)::text from open",
+        "{} select count(*) filter (where xact_start is null), min(xact_start)::text from others",
         open()
     );
     let row = client.query_one(&oldest, &[]).await.map_err(act)?;
     if row.get::<_, i64>(0) > 0 {
-        return all(client, table, deadline, wait).await.map(|()| Some(bound));
+        outlast(client, table, &open(), "true", deadline, wait).await?;
+        return Ok(Some(bound));
     }
     let Some(begun) = row.get::<_, Option<String>>(1) else { return Ok(Some(bound)) };
     let mut limit = format!("{}::timestamptz", literal(&begun));
