@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use forebay_base::fs::{FileSystem as _, RealFs};
 use forebay_sdk::bridge::blocking;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::Within;
@@ -194,15 +195,15 @@ impl Store for Disk {
             rooms.check()?;
             create_directory(&rooms.own)?;
             let path = rooms.own.join("lock");
-            let file = File::options().create(true).truncate(false).write(true).open(&path);
-            let file = file.map_err(failed("open", &path))?;
-            match file.try_lock() {
-                Ok(()) => Ok(Box::new(file) as Box<dyn std::any::Any + Send + Sync>),
-                Err(fs::TryLockError::WouldBlock) => Err(ConnectorError::Busy {
-                    act: format!("write to {}", rooms.shown.display()),
-                    source: "another run is writing there".into(),
-                }),
-                Err(fs::TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+            match RealFs.lock_exclusive(&path) {
+                Ok(lock) => Ok(Box::new(lock) as Box<dyn std::any::Any + Send + Sync>),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Err(ConnectorError::Busy {
+                        act: format!("write to {}", rooms.shown.display()),
+                        source: "another run is writing there".into(),
+                    })
+                }
+                Err(error) => Err(failed("lock", &path)(error)),
             }
         })
         .await

@@ -1,9 +1,9 @@
 //! A SQLite file as a destination: streams are written to its tables.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forebay_base::fs::{FileSystem as _, Lock, RealFs};
 use forebay_pgcopy::Column;
 use forebay_sdk::bridge::blocking;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
@@ -21,7 +21,7 @@ pub struct SqliteDestination {
 }
 
 /// A lock on a file beside the database, released when it is dropped.
-struct Claimed(#[expect(dead_code, reason = "held for its lock")] File);
+struct Claimed(#[expect(dead_code, reason = "held until it is dropped")] Box<dyn Lock>);
 
 impl Claim for Claimed {}
 
@@ -37,19 +37,15 @@ impl SqliteDestination {
 fn claim(database: &Database, settings: &TargetSettings) -> Result<Claimed> {
     let mut path = database.path.clone().into_os_string();
     path.push(format!("-forebay-{}.lock", digits_of(&settings.into)));
-    let failed = |act| {
-        let path = path.clone();
-        move |error: std::io::Error| ConnectorError::file(act, path, error)
-    };
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(failed("open"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Claimed(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(ConnectorError::Busy {
-            act: format!("write {:?} in {}", settings.into, display(&database.path)),
-            source: "another run is writing it".into(),
-        }),
-        Err(std::fs::TryLockError::Error(error)) => Err(failed("lock")(error)),
+    match RealFs.lock_exclusive(path.as_ref()) {
+        Ok(lock) => Ok(Claimed(lock)),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(ConnectorError::Busy {
+                act: format!("write {:?} in {}", settings.into, display(&database.path)),
+                source: "another run is writing it".into(),
+            })
+        }
+        Err(error) => Err(ConnectorError::file("lock", path, error)),
     }
 }
 

@@ -14,6 +14,19 @@ fn a_second_exclusive_lock_is_refused_until_the_first_is_released() {
 }
 
 #[test]
+fn a_lock_is_released_though_a_process_being_started_still_holds_its_descriptor() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lock");
+    let file = fs::File::create(&path).unwrap();
+    file.try_lock().unwrap();
+    // What fork leaves in a child before exec: one more descriptor of the same open file.
+    let inherited = file.try_clone().unwrap();
+    drop(RealLock(file));
+    RealFs.lock_exclusive(&path).unwrap();
+    drop(inherited);
+}
+
+#[test]
 fn vectored_writes_land_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let file = RealFs.create_new(&dir.path().join("f")).unwrap();
