@@ -309,13 +309,21 @@ impl Saving {
         state.stopping
     }
 
+    /// Takes a snapshot that [`Engine::begin_saving`] has counted.
     fn take(&self, engine: &Engine) -> Result<(), SnapshotError> {
-        let Some(journal) = engine.journal() else { return Ok(()) };
-        engine.note_saving(true, None);
+        let Some(journal) = engine.journal() else {
+            engine.end_saving(None);
+            return Ok(());
+        };
         let now_ms = engine.now_ms();
         let begun_ms = now_ms.saturating_sub(TURN_MAX_MS);
         let taken = persist::snapshot(engine.keyspace(), journal, begun_ms, &self.cancel, &|_| {});
-        engine.note_saving(false, taken.is_ok().then_some(now_ms / 1_000));
+        engine.end_saving(match &taken {
+            Ok(_) => Some(Ok(now_ms / 1_000)),
+            // Another one is in progress, or the server stops.
+            Err(SnapshotError::Running | SnapshotError::Cancelled) => None,
+            Err(_) => Some(Err(())),
+        });
         let report = taken?;
         tracing::info!(
             keys = report.info.keys,
@@ -334,15 +342,17 @@ impl Saving {
 
 impl Saver for Saving {
     fn save(&self, engine: &Engine) -> Result<(), String> {
+        engine.begin_saving();
         self.take(engine).map_err(|error| chain(&error).to_string())
     }
 
-    fn save_soon(&self) -> bool {
+    fn save_soon(&self, engine: &Engine) -> bool {
         let mut state = self.state.lock();
         if state.asked || state.running {
             return false;
         }
         state.asked = true;
+        engine.begin_saving();
         self.changed.notify_all();
         true
     }
@@ -377,7 +387,10 @@ fn take_snapshots(engine: &Engine, saving: &Saving) {
             if !state.asked && !due {
                 continue;
             }
-            state.asked = false;
+            // A request is counted already.
+            if !std::mem::take(&mut state.asked) {
+                engine.begin_saving();
+            }
             state.running = true;
         }
         match saving.take(engine) {

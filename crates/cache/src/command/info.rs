@@ -118,6 +118,7 @@ fn persistence(engine: &Engine, text: &mut String) {
         line(text, format_args!("aof_enabled:0"));
         line(text, format_args!("rdb_bgsave_in_progress:0"));
         line(text, format_args!("rdb_last_save_time:0"));
+        line(text, format_args!("rdb_last_bgsave_status:ok"));
         return;
     };
     let log = journal.log();
@@ -130,6 +131,8 @@ fn persistence(engine: &Engine, text: &mut String) {
     let saving = u8::from(engine.is_saving());
     line(text, format_args!("rdb_bgsave_in_progress:{saving}"));
     line(text, format_args!("rdb_last_save_time:{}", engine.last_save_s()));
+    let failed = if engine.last_save_failed() { "err" } else { "ok" };
+    line(text, format_args!("rdb_last_bgsave_status:{failed}"));
 }
 
 fn stats(engine: &Engine, text: &mut String) {

@@ -31,7 +31,7 @@ mod unwinding;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::clock::{Clock, SystemClock};
@@ -110,7 +110,9 @@ pub struct Engine {
     saver: std::sync::OnceLock<Arc<dyn Saver>>,
     stopper: std::sync::OnceLock<Arc<dyn Stopper>>,
     authority: std::sync::OnceLock<Arc<dyn Authority>>,
-    saving: AtomicBool,
+    /// Snapshots that were requested or are being taken.
+    saving: AtomicUsize,
+    save_failed: AtomicBool,
     saved_s: AtomicU64,
     /// Shard from which keys are evicted next.
     evict_at: AtomicU64,
@@ -158,7 +160,8 @@ impl Engine {
             saver: std::sync::OnceLock::new(),
             stopper: std::sync::OnceLock::new(),
             authority: std::sync::OnceLock::new(),
-            saving: AtomicBool::new(false),
+            saving: AtomicUsize::new(0),
+            save_failed: AtomicBool::new(false),
             saved_s: AtomicU64::new(0),
             evict_at: AtomicU64::new(0),
             started: Instant::now(),

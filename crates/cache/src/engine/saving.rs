@@ -14,8 +14,9 @@ pub trait Saver: Send + Sync + std::fmt::Debug {
     /// Why the snapshot failed.
     fn save(&self, engine: &Engine) -> Result<(), String>;
 
-    /// Requests one; `false` if one is in progress.
-    fn save_soon(&self) -> bool;
+    /// Requests one; `false` if one is in progress. A request counts as a snapshot being taken
+    /// from here on ([`Engine::begin_saving`]).
+    fn save_soon(&self, engine: &Engine) -> bool;
 }
 
 impl Engine {
@@ -25,18 +26,36 @@ impl Engine {
         self.saver.set(saver).ok();
     }
 
-    /// Whether a snapshot is being taken.
+    /// Whether a snapshot is being taken, or was requested.
     #[must_use]
     pub fn is_saving(&self) -> bool {
-        self.saving.load(Ordering::Acquire)
+        self.saving.load(Ordering::Acquire) > 0
     }
 
-    /// Records that a snapshot is being taken, or was completed at this time (seconds since 1970).
-    pub fn note_saving(&self, saving: bool, ended_s: Option<u64>) {
-        self.saving.store(saving, Ordering::Release);
-        if let Some(ended_s) = ended_s {
+    /// Counts a snapshot until [`Engine::end_saving`].
+    pub fn begin_saving(&self) {
+        self.saving.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends what [`Engine::begin_saving`] counted.
+    ///
+    /// * `outcome`: when a snapshot was completed (seconds since 1970), `Some(Err(()))` if it
+    ///   failed, `None` if none was attempted.
+    pub fn end_saving(&self, outcome: Option<Result<u64, ()>>) {
+        if let Some(Ok(ended_s)) = outcome {
             self.saved_s.store(ended_s, Ordering::Release);
         }
+        if let Some(outcome) = outcome {
+            self.save_failed.store(outcome.is_err(), Ordering::Release);
+        }
+        // Last: a client that sees the end also sees the outcome.
+        self.saving.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether the last snapshot that was attempted failed.
+    #[must_use]
+    pub fn last_save_failed(&self) -> bool {
+        self.save_failed.load(Ordering::Acquire)
     }
 
     /// When the last snapshot was completed, in seconds since 1970.
@@ -53,7 +72,7 @@ impl Engine {
     pub(crate) fn save_in_background(&self) -> Result<(), CommandError> {
         let saver = self.saver.get().ok_or_else(no_saver)?;
         // Also if another client waits for one with SAVE.
-        if !self.is_saving() && saver.save_soon() {
+        if !self.is_saving() && saver.save_soon(self) {
             return Ok(());
         }
         Err(CommandError::new("ERR Background save already in progress"))

@@ -1,10 +1,11 @@
 //! A cache whose log fails reports that and acknowledges nothing more; what it had acknowledged is
 //! restored when it is opened again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::clock::ManualClock;
+use forebay_base::fs::FileSystem as _;
 use forebay_base::fs::sim::{Fault, SimFs};
 use forebay_cache::engine::Session;
 use forebay_cache::persist::PersistOptions;
@@ -27,11 +28,52 @@ fn run(cache: &Cache, session: &mut Session, words: &[&[u8]]) -> Vec<u8> {
     out.take()
 }
 
+/// The value of a field of INFO.
+fn reported(info: &[u8], field: &str) -> String {
+    let text = String::from_utf8_lossy(info);
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_default().to_owned()
+}
+
 /// The status of the log in INFO.
 fn reported_status(info: &[u8]) -> String {
-    let text = String::from_utf8_lossy(info);
-    let status = text.lines().find_map(|line| line.strip_prefix("aof_last_write_status:"));
-    status.unwrap_or_default().to_owned()
+    reported(info, "aof_last_write_status")
+}
+
+/// Waits until INFO reports that no snapshot is in progress.
+fn wait_for_save(cache: &Cache, session: &mut Session) -> Vec<u8> {
+    loop {
+        let info = run(cache, session, &[b"INFO", b"persistence"]);
+        if reported(&info, "rdb_bgsave_in_progress") == "0" {
+            return info;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_background_save_is_reported_from_its_reply_until_its_snapshot_is_there() {
+    let disk = SimFs::new(3);
+    let cache = open(&disk);
+    let mut session = cache.engine().inner_session();
+    let newest = |disk: &SimFs| {
+        let names = disk.list(&Path::new(DIR).join("snapshots")).unwrap_or_default();
+        names.into_iter().map(|entry| entry.name).max()
+    };
+    for round in 0..50 {
+        let before = newest(&disk);
+        let reply = run(&cache, &mut session, &[b"BGSAVE"]);
+        assert_eq!(reply, b"+Background saving started\r\n");
+        let info = wait_for_save(&cache, &mut session);
+        assert_ne!(newest(&disk), before, "round {round}");
+        assert_eq!(reported(&info, "rdb_last_bgsave_status"), "ok");
+    }
+    let now = disk.operations();
+    (now..now + 2_000).for_each(|at| disk.plan(at, Fault::Io));
+    run(&cache, &mut session, &[b"BGSAVE"]);
+    let info = wait_for_save(&cache, &mut session);
+    assert_eq!(reported(&info, "rdb_last_bgsave_status"), "err");
+    cache.engine().close(session);
 }
 
 #[test]

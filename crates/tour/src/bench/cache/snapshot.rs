@@ -75,7 +75,9 @@ fn save_under_load(peer: &Peer, client: &mut Client, keys: u64) -> anyhow::Resul
 }
 
 fn save(client: &mut Client) -> anyhow::Result<()> {
-    client.command(&[b"BGSAVE"])?;
+    let reply = client.command(&[b"BGSAVE"])?;
+    let started = matches!(&reply, Reply::Text(text) if text.starts_with("Background saving"));
+    ensure!(started, "BGSAVE was answered {reply:?}");
     wait_for_save(client)
 }
 
