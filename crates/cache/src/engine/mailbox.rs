@@ -31,8 +31,8 @@ struct Letters {
 /// A connection's mailbox.
 #[derive(Debug)]
 pub struct Mailbox {
-    notify: Arc<dyn Notify>,
-    connection: u64,
+    /// The thread that owns the connection, and the connection's number there.
+    owner: Mutex<(Arc<dyn Notify>, u64)>,
     letters: Mutex<Letters>,
     /// Account that counts its bytes.
     account: OnceLock<Arc<Account>>,
@@ -54,7 +54,14 @@ impl Mailbox {
     #[must_use]
     pub fn new(notify: Arc<dyn Notify>, connection: u64) -> Self {
         let (letters, account) = (Mutex::default(), OnceLock::new());
-        Self { notify, connection, letters, account, closing: AtomicBool::new(false) }
+        let owner = Mutex::new((notify, connection));
+        Self { owner, letters, account, closing: AtomicBool::new(false) }
+    }
+
+    /// Has a new owner be woken from now on. The new owner must look into it once by itself: the
+    /// previous one may have been woken last.
+    pub(crate) fn move_to(&self, notify: Arc<dyn Notify>, connection: u64) {
+        *self.owner.lock() = (notify, connection);
     }
 
     /// Counts its bytes in `account` from here on; it is still empty.
@@ -152,7 +159,8 @@ impl Mailbox {
             first
         };
         if first {
-            self.notify.notify(self.connection);
+            let (notify, connection) = &*self.owner.lock();
+            notify.notify(*connection);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Accepting connections on the one thread that owns the listening sockets; see `listen` for why
 //! one.
 //!
-//! A connection is given to the thread with the fewest. Over the limit it gets an error and is
+//! A connection is given to the thread in use with the fewest. Over the limit it gets an error and is
 //! closed. When descriptors or memory run out, accepting pauses for a moment instead of spinning,
 //! and open connections are not affected.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 
-use super::inbox::{Accepted, Inbox};
+use super::inbox::Accepted;
 use super::listen::{self, Accept};
 use super::options::TlsSource;
 use super::{Shared, Wire};
@@ -38,21 +38,14 @@ pub(super) struct Acceptor {
     listening: Vec<Listening>,
     /// Which listeners may have waiting connections.
     ready: Vec<bool>,
-    inboxes: Vec<Arc<Inbox>>,
     shared: Arc<Shared>,
-    /// Where the search for the thread with the fewest connections starts.
-    turn: usize,
     rest_until: Option<Instant>,
 }
 
 impl Acceptor {
-    pub(super) fn new(
-        listening: Vec<Listening>,
-        inboxes: Vec<Arc<Inbox>>,
-        shared: Arc<Shared>,
-    ) -> Self {
+    pub(super) fn new(listening: Vec<Listening>, shared: Arc<Shared>) -> Self {
         let ready = vec![false; listening.len()];
-        Self { listening, ready, inboxes, shared, turn: 0, rest_until: None }
+        Self { listening, ready, shared, rest_until: None }
     }
 
     /// Registers the listeners for events.
@@ -134,16 +127,12 @@ impl Acceptor {
         self.shared.counters.open.fetch_add(1, Relaxed);
         statistics.connections.fetch_add(1, Relaxed);
         statistics.clients.fetch_add(1, Relaxed);
-        let count = self.inboxes.len();
-        let open = |at: usize| self.shared.counters.thread(at).open.load(Relaxed);
-        let chosen = (0..count).map(|step| (self.turn + step) % count).min_by_key(|&at| open(at));
-        self.turn = self.turn.wrapping_add(1) % count.max(1);
-        let Some(at) = chosen else { return };
+        let Some(at) = self.shared.fewest_connections() else { return };
         // Counted here and not on arrival, so that a burst is also distributed evenly.
         let counters = self.shared.counters.thread(at);
         counters.open.fetch_add(1, Relaxed);
         counters.taken.fetch_add(1, Relaxed);
-        if let Some(inbox) = self.inboxes.get(at) {
+        if let Some(inbox) = self.shared.inboxes.get(at) {
             inbox.leave(|left| left.accepted.push(accepted));
         }
     }

@@ -21,7 +21,7 @@ use super::Wire;
 use super::request::Framing;
 use super::tls::Tls;
 use super::work::Work;
-use crate::engine::{Mailbox, Peer, Session, Via};
+use crate::engine::{Mailbox, Notify, Peer, Session, Via};
 use crate::resp::{Args, Reply};
 use crate::text::{self, Lines};
 
@@ -182,6 +182,18 @@ impl Connection {
         self.output.len() - self.sent + self.in_flight + sealed
     }
 
+    /// Whether all of its output is sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.unsent() == 0
+    }
+
+    /// Records that another thread serves it from now on, under this number.
+    pub(super) fn arrive(&mut self, notify: Arc<dyn Notify>, id: u64) {
+        self.mailbox.move_to(notify, id);
+        // What was put there meanwhile was reported to the previous thread.
+        self.mail = true;
+    }
+
     fn may_run(&self) -> bool {
         !self.blocked && !self.closing && !self.cut && self.unsent() <= OUTPUT_PAUSE
     }
@@ -231,7 +243,7 @@ impl Connection {
             return;
         }
         self.end_last_line(work);
-        if self.blocked || !self.paused {
+        if self.blocked || !self.has_kept_input() {
             // A client that hung up while blocked will not read the reply; leave the element to
             // others.
             self.closing = true;
@@ -283,9 +295,14 @@ impl Connection {
         }
     }
 
+    /// Whether commands wait that were received completely, as far as is known.
+    fn has_kept_input(&self) -> bool {
+        self.paused && self.input_start < self.input.len()
+    }
+
     /// Whether it has work to do as soon as its output is sent.
     pub(super) fn is_held_up(&self) -> bool {
-        self.closing || (self.paused && self.input_start < self.input.len())
+        self.closing || self.has_kept_input()
     }
 
     /// Ends a turn and returns what is left to do; `more` is whether input is available.
@@ -301,7 +318,7 @@ impl Connection {
             return Next::Close;
         }
         let more = more && self.may_read();
-        let kept = self.paused && self.input_start < self.input.len() && self.may_run();
+        let kept = self.has_kept_input() && self.may_run();
         if more || kept { Next::Again } else { Next::Wait }
     }
 

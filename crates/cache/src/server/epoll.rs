@@ -4,10 +4,11 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{Connection, Next};
-use super::inbox::Accepted;
+use super::inbox::Moved;
 use super::readiness::{Ahead, Ready, Socketed};
 use super::transport::{Transport, local_token};
 use super::work::Work;
@@ -51,10 +52,10 @@ impl Transport for Epoll {
     fn add(
         &mut self,
         id: u64,
-        accepted: Accepted,
+        socket: TcpStream,
         connection: Connection,
     ) -> Result<Line, (Line, io::Error)> {
-        let mut socketed = Socketed::new(accepted.socket, connection);
+        let mut socketed = Socketed::new(socket, connection);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered =
             self.poll.registry().register(socketed.socket(), Token(local_token(id)), interest);
@@ -86,6 +87,20 @@ impl Transport for Epoll {
 
     fn flush(&mut self, _id: u64, line: &mut Line, work: &mut Work) -> Next {
         line.socketed.flush(work)
+    }
+
+    fn release(&mut self, _id: u64, line: &mut Line) -> bool {
+        line.ahead.is_none() && line.socketed.connection.is_sent()
+    }
+
+    fn part(&mut self, mut line: Line) -> Result<Moved, (Line, io::Error)> {
+        match self.poll.registry().deregister(line.socketed.socket()) {
+            Ok(()) => {
+                let (socket, connection) = line.socketed.into_parts();
+                Ok(Moved { socket, connection })
+            }
+            Err(error) => Err((line, error)),
+        }
     }
 
     fn close(&mut self, _id: u64, line: Line, work: &mut Work) {

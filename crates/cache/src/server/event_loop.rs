@@ -4,8 +4,12 @@
 //! replies; then the log is settled once for all of them; then everything is sent. How bytes are
 //! read and sent is up to a [`Transport`].
 //!
+//! A connection may move to another thread, as `balance` decides: between two of its turns, when
+//! all its output is sent and the kernel waits for none of its input.
+//!
 //! Invariants: a connection is in the batch of a turn at most once; nothing is sent before the
-//! turn is settled; the thread sleeps only if its inbox is empty and no connection has work left.
+//! turn is settled; the thread sleeps only if its inbox is empty and no connection has work left; a
+//! connection is always with one thread, or in the inbox of one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,10 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use mio::Token;
+use mio::net::TcpStream;
 
 use super::acceptor::Acceptor;
+use super::balance::LOOK_EVERY;
 use super::connection::{Connection, Next};
-use super::inbox::{Accepted, Inbox, Left};
+use super::inbox::{Accepted, Inbox, Left, Moved};
 use super::slots::Slots;
 use super::tls::Tls;
 use super::transport::{Transport, local_token};
@@ -34,6 +40,16 @@ struct Held<L> {
     line: L,
     /// Whether it is in the batch already.
     batched: bool,
+    /// The thread it is to move to.
+    leaves_for: Option<usize>,
+    /// The last period between two looks in which it had a turn.
+    period: u32,
+}
+
+impl<L> Held<L> {
+    fn new(line: L) -> Self {
+        Self { line, batched: false, leaves_for: None, period: 0 }
+    }
 }
 
 /// The thread's state.
@@ -54,6 +70,12 @@ pub(super) struct EventLoop<T: Transport> {
     /// Timeouts of blocked commands.
     deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
     sweep_at: Instant,
+    look_at: Instant,
+    /// The period between two looks, and the number of connections that had a turn in it.
+    period: u32,
+    busy: usize,
+    /// The thread that connections with a turn are to move to, and the number of them.
+    giving: Option<(usize, usize)>,
     stop_at: Option<Instant>,
 }
 
@@ -78,6 +100,10 @@ impl<T: Transport> EventLoop<T> {
             left: Left::default(),
             deadlines: BinaryHeap::new(),
             sweep_at: work.now + SWEEP_EVERY,
+            look_at: work.now + LOOK_EVERY,
+            period: 1,
+            busy: 0,
+            giving: None,
             stop_at: None,
             work,
         }
@@ -92,6 +118,7 @@ impl<T: Transport> EventLoop<T> {
             self.look_around(&mut events);
             self.serve();
             self.sweep();
+            self.look();
             self.work.end_turn(self.shared.counters.thread(self.number));
             if self.shared.stopping.load(Relaxed) && self.stop() {
                 return;
@@ -131,6 +158,9 @@ impl<T: Transport> EventLoop<T> {
         self.inbox.take(&mut left);
         for accepted in left.accepted.drain(..) {
             self.take_over(accepted);
+        }
+        for moved in left.moved.drain(..) {
+            self.adopt(moved);
         }
         for id in left.notified.drain(..) {
             self.add_to_batch(id, |connection| connection.mail = true);
@@ -197,12 +227,28 @@ impl<T: Transport> EventLoop<T> {
         let mailbox = Arc::new(Mailbox::new(notify, id));
         let addresses = (accepted.peer, accepted.socket.local_addr().ok());
         let connection = Connection::new(addresses, accepted.wire, tls, mailbox, &self.work);
-        match self.transport.add(id, accepted, connection) {
-            Ok(line) => self.connections.put(id, Held { line, batched: false }),
+        self.watch(id, accepted.socket, connection);
+    }
+
+    /// Adds a connection that another thread gave up.
+    fn adopt(&mut self, moved: Moved) {
+        let Moved { socket, mut connection } = moved;
+        let id = self.connections.reserve();
+        connection.arrive(Arc::<Inbox>::clone(&self.inbox), id);
+        if let Some(at) = connection.deadline() {
+            self.deadlines.push(Reverse((at, id)));
+        }
+        self.watch(id, socket, connection);
+        self.add_to_batch(id, |_| {});
+    }
+
+    fn watch(&mut self, id: u64, socket: TcpStream, connection: Connection) {
+        match self.transport.add(id, socket, connection) {
+            Ok(line) => self.connections.put(id, Held::new(line)),
             Err((line, error)) => {
                 tracing::warn!(%error, "cannot watch a connection for events");
                 self.shared.counters.accept_errors.fetch_add(1, Relaxed);
-                self.connections.put(id, Held { line, batched: false });
+                self.connections.put(id, Held::new(line));
                 self.close(id);
             }
         }
@@ -219,6 +265,9 @@ impl<T: Transport> EventLoop<T> {
         for &id in &batch {
             if let Some(held) = self.connections.get_mut(id) {
                 held.batched = false;
+                if std::mem::replace(&mut held.period, self.period) != self.period {
+                    self.busy += 1;
+                }
                 self.transport.take_in(&mut held.line, &mut self.work);
                 if let Some(at) = T::connection(&mut held.line).new_deadline() {
                     self.deadlines.push(Reverse((at, id)));
@@ -235,13 +284,49 @@ impl<T: Transport> EventLoop<T> {
         for &id in &batch {
             let Some(held) = self.connections.get_mut(id) else { continue };
             match self.transport.flush(id, &mut held.line, &mut self.work) {
-                Next::Wait => {}
+                Next::Wait => self.may_move(id),
                 Next::Again => self.again.push(id),
                 Next::Close => self.close(id),
             }
         }
         self.batch = batch;
         self.batch.clear();
+    }
+
+    /// Compares what the threads have to do, if that is due.
+    fn look(&mut self) {
+        if self.work.now < self.look_at {
+            return;
+        }
+        self.look_at = self.work.now + LOOK_EVERY;
+        self.shared.balance.look(self.number, self.work.now);
+        let order = self.shared.balance.order(self.number);
+        self.giving = order.map(|(to, share)| (to, share.of(self.busy)));
+        (self.period, self.busy) = (self.period.wrapping_add(1), 0);
+    }
+
+    /// Moves a connection that had a turn to another thread, if it is to move and can.
+    fn may_move(&mut self, id: u64) {
+        let Some(held) = self.connections.get_mut(id) else { return };
+        let to = match held.leaves_for {
+            Some(to) => to,
+            None => match leaves_for(&self.shared, self.number, &mut self.giving) {
+                Some(to) => *held.leaves_for.insert(to),
+                None => return,
+            },
+        };
+        if !self.transport.release(id, &mut held.line) {
+            return;
+        }
+        let Some(held) = self.connections.remove(id) else { return };
+        match self.transport.part(held.line) {
+            Ok(moved) => self.shared.hand_over(self.number, to, moved),
+            Err((line, error)) => {
+                tracing::warn!(%error, "cannot move a connection to another thread");
+                self.transport.close(id, line, &mut self.work);
+                self.shared.left(self.number);
+            }
+        }
     }
 
     fn close(&mut self, id: u64) {
@@ -288,6 +373,23 @@ impl<T: Transport> EventLoop<T> {
         }
         late || (self.connections.len() == 0 && self.again.is_empty() && self.transport.is_idle())
     }
+}
+
+/// The thread to which a connection of thread `number` that had a turn is to move, if it is to.
+fn leaves_for(
+    shared: &Shared,
+    number: usize,
+    giving: &mut Option<(usize, usize)>,
+) -> Option<usize> {
+    if shared.stopping.load(Relaxed) {
+        return None;
+    }
+    if number >= shared.balance.active() {
+        return shared.fewest_connections();
+    }
+    let (to, rest) = giving.as_mut()?;
+    *rest = rest.checked_sub(1)?;
+    Some(*to)
 }
 
 impl<T: Transport> Drop for EventLoop<T> {

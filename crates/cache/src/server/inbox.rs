@@ -1,6 +1,6 @@
 //! Messages from other threads to the thread that owns a set of connections.
 //!
-//! Lists under one short lock: sockets to take over, connections with mail, and, in the pooled
+//! Lists under one short lock: sockets and connections to take over, connections with mail, and, in the pooled
 //! mode, connections that ended or wait for a time. The owner takes all of them at once per turn.
 //! It is woken by a system call only if it sleeps, which the flag `awake` shows, so a burst of
 //! messages costs one wake-up, and a message to a running thread costs none.
@@ -14,6 +14,7 @@ use mio::Waker;
 use parking_lot::Mutex;
 
 use super::Wire;
+use super::connection::Connection;
 use crate::engine::Notify;
 
 /// An accepted socket on its way to its thread.
@@ -25,10 +26,19 @@ pub(super) struct Accepted {
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
 }
 
+/// A connection on its way from one thread to another.
+#[derive(Debug)]
+pub(super) struct Moved {
+    /// Non-blocking; no thread waits for its events.
+    pub(super) socket: mio::net::TcpStream,
+    pub(super) connection: Connection,
+}
+
 /// Everything that was left since the last turn.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) accepted: Vec<Accepted>,
+    pub(super) moved: Vec<Moved>,
     pub(super) notified: Vec<u64>,
     /// Pooled mode: connections that a worker found to have ended.
     pub(super) ended: Vec<u64>,
@@ -41,6 +51,7 @@ pub(super) struct Left {
 impl Left {
     fn is_empty(&self) -> bool {
         self.accepted.is_empty()
+            && self.moved.is_empty()
             && self.notified.is_empty()
             && self.ended.is_empty()
             && self.waiting.is_empty()

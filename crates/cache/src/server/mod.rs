@@ -2,13 +2,14 @@
 //!
 //! Both protocols run on the same threads, see [`crate::resp`] and [`crate::text`]. In the default
 //! mode ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and its connections,
-//! and runs their commands itself. In the other mode ([`Mode::Pooled`]) a limited pool of threads
+//! and runs their commands itself; as many of them are in use as the load needs. In the other mode ([`Mode::Pooled`]) a limited pool of threads
 //! serves the connections that have work. Both modes use the same `connection`.
 //!
 //! Invariants: the replies of a turn are sent after its effects were settled; every buffer, queue
 //! and count has a limit; a client can slow down or end only its own connection.
 
 mod acceptor;
+mod balance;
 mod connection;
 mod epoll;
 mod error;
@@ -34,22 +35,25 @@ mod tests;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use mio::{Poll, Token, Waker};
 use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use acceptor::{Acceptor, Listening};
+use balance::Balance;
 use epoll::Epoll;
 use event_loop::EventLoop;
-use inbox::Inbox;
+use inbox::{Inbox, Moved};
 use pool::Poller;
 use statistics::Counters;
 use uring::Uring;
+use work::Work;
 
 pub use error::StartError;
 pub use options::{Mode, Network, ServerLimits, ServerOptions, TlsOptions, TlsSource};
@@ -75,6 +79,11 @@ struct Shared {
     counters: Arc<Counters>,
     limits: ServerLimits,
     stopping: AtomicBool,
+    /// One for each event loop (or for the pool's poller).
+    inboxes: Vec<Arc<Inbox>>,
+    balance: Balance,
+    /// Where the search for the thread with the fewest connections starts.
+    turn: AtomicUsize,
 }
 
 impl Shared {
@@ -84,6 +93,26 @@ impl Shared {
         self.counters.thread(thread).open.fetch_sub(1, Relaxed);
         self.engine.statistics().clients.fetch_sub(1, Relaxed);
     }
+
+    /// The thread in use that has the fewest connections; in turn, of those that have the same
+    /// number.
+    fn fewest_connections(&self) -> Option<usize> {
+        let count = self.balance.active().min(self.inboxes.len());
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let open = |at: usize| self.counters.thread(at).open.load(Relaxed);
+        (0..count).map(|step| turn.wrapping_add(step) % count).min_by_key(|&at| open(at))
+    }
+
+    /// Gives a connection of one thread to another.
+    fn hand_over(&self, from: usize, to: usize, moved: Moved) {
+        self.counters.thread(from).open.fetch_sub(1, Relaxed);
+        let counters = self.counters.thread(to);
+        counters.open.fetch_add(1, Relaxed);
+        counters.taken.fetch_add(1, Relaxed);
+        if let Some(inbox) = self.inboxes.get(to) {
+            inbox.leave(|left| left.moved.push(moved));
+        }
+    }
 }
 
 /// A running server.
@@ -92,7 +121,6 @@ impl Shared {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    inboxes: Vec<Arc<Inbox>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     resp: Option<SocketAddr>,
     text: Option<SocketAddr>,
@@ -116,8 +144,6 @@ impl Server {
         };
         let counters = Arc::new(Counters::new(count));
         let limits = options.limits;
-        let shared =
-            Arc::new(Shared { engine, counters, limits, stopping: AtomicBool::new(false) });
         let mut listening = Vec::new();
         let resp = listen(options.resp, Wire::Resp, None, &mut listening)?;
         let text = listen(options.text, Wire::Text, None, &mut listening)?;
@@ -134,20 +160,21 @@ impl Server {
             polls.push(poll);
             inboxes.push(Arc::new(Inbox::new(waker)));
         }
-        let mut acceptor = Acceptor::new(listening, inboxes.clone(), Arc::clone(&shared));
+        let shared = Arc::new(Shared {
+            engine,
+            counters,
+            limits,
+            stopping: AtomicBool::new(false),
+            balance: Balance::new(options.threads_min, count, Instant::now()),
+            inboxes,
+            turn: AtomicUsize::new(0),
+        });
+        let mut acceptor = Acceptor::new(listening, Arc::clone(&shared));
         if let Some(poll) = polls.first() {
             acceptor.register(poll.registry()).map_err(StartError::Poll)?;
         }
-        let server = Self {
-            shared,
-            inboxes,
-            threads: Mutex::default(),
-            resp,
-            text,
-            tls_resp,
-            tls_text,
-            pooled,
-        };
+        let server =
+            Self { shared, threads: Mutex::default(), resp, text, tls_resp, tls_text, pooled };
         // An error below drops the server, which ends the threads that run already.
         server.spawn(polls, acceptor, options)?;
         Ok(server)
@@ -162,7 +189,7 @@ impl Server {
     ) -> Result<(), StartError> {
         let mut acceptor = Some(acceptor);
         for (number, poll) in polls.into_iter().enumerate() {
-            let Some(inbox) = self.inboxes.get(number).cloned() else { break };
+            let Some(inbox) = self.shared.inboxes.get(number).cloned() else { break };
             let (shared, acceptor) = (Arc::clone(&self.shared), acceptor.take());
             match options.mode {
                 Mode::PerConnection => {
@@ -226,7 +253,7 @@ impl Server {
     /// Counters since the start, and the current state.
     #[must_use]
     pub fn statistics(&self) -> ServerStatistics {
-        self.shared.counters.read(self.pooled)
+        self.shared.counters.read(self.pooled, self.shared.balance.active())
     }
 
     /// Whether all its threads run; a thread that does not was ended by a bug.
@@ -240,7 +267,7 @@ impl Server {
     /// Blocks until that is done, at most [`ServerLimits::stop_limit`]. The engine is left open.
     pub fn stop(&self) {
         self.shared.stopping.store(true, SeqCst);
-        for inbox in &self.inboxes {
+        for inbox in &self.shared.inboxes {
             inbox.wake();
         }
         for thread in self.threads.lock().drain(..) {
@@ -249,11 +276,16 @@ impl Server {
             }
         }
         // A socket may have been handed to a thread after its last turn: no other thread closes it.
-        for (thread, inbox) in self.inboxes.iter().enumerate() {
+        let mut work = Work::for_one(&self.shared);
+        for (thread, inbox) in self.shared.inboxes.iter().enumerate() {
             let mut left = inbox::Left::default();
             inbox.take(&mut left);
             for accepted in left.accepted {
                 drop(accepted);
+                self.shared.left(thread);
+            }
+            for moved in left.moved {
+                moved.connection.close(&mut work);
                 self.shared.left(thread);
             }
         }

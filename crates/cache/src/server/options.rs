@@ -9,7 +9,7 @@ use crate::resp;
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A connection stays with one thread for its lifetime, which does all its work.
+    /// A connection belongs to one thread at a time, which does all its work.
     PerConnection,
     /// A connection that has work waits for one of a limited number of workers.
     Pooled {
@@ -99,8 +99,10 @@ pub struct ServerOptions {
     pub tls: Option<TlsOptions>,
     /// How connections are served.
     pub mode: Mode,
-    /// Number of event loop threads; 0 for one per core.
+    /// Maximum number of event loop threads; 0 for one per core.
     pub threads: usize,
+    /// Number of them that are always in use; further ones are used while those are busy.
+    pub threads_min: usize,
     /// How they access their sockets; the pooled mode always uses epoll.
     pub network: Network,
     /// Limits.
@@ -115,6 +117,7 @@ impl Default for ServerOptions {
             tls: None,
             mode: Mode::PerConnection,
             threads: 0,
+            threads_min: 1,
             network: Network::default(),
             limits: ServerLimits::default(),
         }

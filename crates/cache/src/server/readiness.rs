@@ -66,6 +66,12 @@ impl Socketed {
         &mut self.socket
     }
 
+    /// The socket and its connection. Input that the kernel still has is reported again to whom
+    /// registers the socket.
+    pub(super) fn into_parts(self) -> (TcpStream, Connection) {
+        (self.socket, self.connection)
+    }
+
     /// Records the kernel's report.
     pub(super) fn note(&mut self, ready: Ready) {
         self.readable |= ready.readable || ready.hung_up;

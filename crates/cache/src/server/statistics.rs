@@ -123,7 +123,7 @@ impl Counters {
         &self.threads[number]
     }
 
-    pub(super) fn read(&self, pooled: bool) -> ServerStatistics {
+    pub(super) fn read(&self, pooled: bool, active: usize) -> ServerStatistics {
         let pool = &self.pool;
         ServerStatistics {
             uring: self.uring.load(Relaxed),
@@ -135,6 +135,7 @@ impl Counters {
             protocol_errors: self.protocol_errors.load(Relaxed),
             http_refused: self.http_refused.load(Relaxed),
             panics: self.panics.load(Relaxed),
+            active,
             threads: self.threads.iter().map(ThreadCounters::read).collect(),
             pool: pooled.then(|| PoolStatistics {
                 workers: pool.workers.load(Relaxed),
@@ -171,6 +172,8 @@ pub struct ServerStatistics {
     pub http_refused: u64,
     /// Commands that panicked because of a bug, each of which closed its connection.
     pub panics: u64,
+    /// Event loops in use now: the first of `threads`.
+    pub active: usize,
     /// One per event loop.
     pub threads: Vec<ThreadStatistics>,
     /// The pool of workers, only in the pooled mode.

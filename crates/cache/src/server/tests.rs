@@ -32,6 +32,7 @@ fn start_with(way: Way, change: impl FnOnce(&mut ServerOptions)) -> Server {
         mode,
         network,
         threads: 2,
+        threads_min: 2,
         ..ServerOptions::default()
     };
     change(&mut options);
@@ -101,6 +102,28 @@ fn a_pipeline_in_pieces_of_any_size_is_answered_in_order() {
         until("all are counted", || {
             server.statistics().threads.iter().map(|it| it.commands).sum::<u64>() == 24
         });
+    }
+}
+
+#[test]
+fn a_client_that_leaves_after_its_blocked_command_or_a_large_reply_is_closed() {
+    for way in WAYS {
+        let server = start(way);
+        let (mut pops, mut other) =
+            (connect(server.resp_address()), connect(server.resp_address()));
+        pops.write_all(b"BLPOP list 0\r\n").unwrap();
+        until("it is blocked", || server.shared.engine.blocked() == 1);
+        ask(&mut other, "RPUSH list a\r\n", ":1\r\n");
+        expect(&mut pops, "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
+        drop(pops);
+        until("only the other is left", || server.statistics().open == 1);
+        // A reply above the limit of unsent output also ends the turn's commands early.
+        ask(&mut other, "SETRANGE big 2000000 x\r\n", ":2000001\r\n");
+        let mut reads = connect(server.resp_address());
+        reads.write_all(b"GET big\r\n").unwrap();
+        reads.read_exact(&mut vec![0; "$2000001\r\n\r\n".len() + 2_000_001]).unwrap();
+        drop(reads);
+        until("only the other is left again", || server.statistics().open == 1);
     }
 }
 
@@ -191,7 +214,7 @@ fn a_client_that_breaks_the_protocol_gets_an_error_and_is_closed_and_others_stay
 
 #[test]
 fn connections_spread_evenly_over_the_threads() {
-    let server = start_with(WAYS[0], |options| options.threads = 4);
+    let server = start_with(WAYS[0], |options| (options.threads, options.threads_min) = (4, 4));
     let mut streams: Vec<TcpStream> = (0..40).map(|_| connect(server.resp_address())).collect();
     for stream in &mut streams {
         ask(stream, "PING\r\n", "+PONG\r\n");
@@ -369,6 +392,7 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
 }
 
 mod http;
+mod moving;
 
 mod over_tls {
     use super::*;

@@ -8,8 +8,10 @@ use std::fmt::Debug;
 use std::io;
 use std::time::{Duration, Instant};
 
+use mio::net::TcpStream;
+
 use super::connection::{Connection, Next};
-use super::inbox::Accepted;
+use super::inbox::Moved;
 use super::work::Work;
 
 /// The network access of one thread.
@@ -30,7 +32,7 @@ pub(super) trait Transport: Debug + Send + Sized + 'static {
     fn add(
         &mut self,
         id: u64,
-        accepted: Accepted,
+        socket: TcpStream,
         connection: Connection,
     ) -> Result<Self::Line, (Self::Line, io::Error)>;
 
@@ -51,6 +53,16 @@ pub(super) trait Transport: Debug + Send + Sized + 'static {
 
     /// The second half: sends what is ready, and returns what is left to do.
     fn flush(&mut self, id: u64, line: &mut Self::Line, work: &mut Work) -> Next;
+
+    /// Prepares a connection to move to another thread: no further input is requested. Returns
+    /// whether it can move now; otherwise it has another turn when that may have changed.
+    fn release(&mut self, id: u64, line: &mut Self::Line) -> bool;
+
+    /// Gives up a connection for which [`Transport::release`] returned `true`.
+    ///
+    /// # Errors
+    /// The socket cannot be moved; the line is returned, to be closed.
+    fn part(&mut self, line: Self::Line) -> Result<Moved, (Self::Line, io::Error)>;
 
     /// Closes a connection.
     fn close(&mut self, id: u64, line: Self::Line, work: &mut Work);

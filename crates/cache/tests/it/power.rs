@@ -86,8 +86,14 @@ fn lose_power(durability: &str, mode: Mode, seed: u64) -> (SimFs, Vec<Progress>)
     let disk = SimFs::new(seed);
     let cache = open(&disk, durability);
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let options =
-        ServerOptions { resp: listen, text: None, mode, threads: 2, ..ServerOptions::default() };
+    let options = ServerOptions {
+        resp: listen,
+        text: None,
+        mode,
+        threads: 2,
+        threads_min: 2,
+        ..ServerOptions::default()
+    };
     let server = Server::start(Arc::clone(cache.engine()), &options).unwrap();
     let address = server.resp_address().unwrap();
     let all = AtomicU64::new(0);

@@ -78,7 +78,7 @@ pub(super) struct Args {
     /// Maximum number of workers of the pooled server [default: 200].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     workers: Option<String>,
-    /// Number of threads of the per-connection server; 0 uses one for each processor [default: 0].
+    /// Maximum threads of the per-connection server; 0 uses one for each processor [default: 0].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     threads: Option<String>,
     /// Socket interface: auto (io_uring where permitted), epoll or io_uring [default: auto].

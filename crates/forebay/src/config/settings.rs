@@ -258,13 +258,16 @@ settings! {
         /// elsewhere), allkeys-lru, -lfu or -random; or only keys with a deadline: volatile-lru,
         /// -lfu, -random, -ttl.
         policy("cache.policy"): Policy = "noeviction";
-        /// Threading model: per-connection (a connection stays with one thread) or pooled (a
+        /// Threading model: per-connection (one thread does all work of a connection) or pooled (a
         /// connection with work to do is given to one of a limited number of workers).
         server("cache.server"): CacheServer = "per-connection";
         /// Maximum number of workers of the pooled server. It adapts their number up to this limit.
         workers("cache.workers"): u32 = "200";
-        /// Number of threads of the per-connection server. 0 uses one for each processor.
+        /// Maximum number of threads of the per-connection server. 0 uses one for each processor.
         threads("cache.threads"): u16 = "0";
+        /// Number of these threads that are always in use. Further ones are used while those are
+        /// busy, and connections move to them.
+        threads_min("cache.threads_min"): u16 = "1";
         /// How the per-connection server accesses its sockets: auto (io_uring where the kernel
         /// provides and permits it, else epoll), epoll or io_uring. The pooled server uses epoll.
         network("cache.network"): CacheNetwork = "auto";

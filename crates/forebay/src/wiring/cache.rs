@@ -215,6 +215,7 @@ fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
             CacheServer::Pooled => Mode::Pooled { workers },
         },
         threads: usize::from(settings.threads),
+        threads_min: usize::from(settings.threads_min),
         network: match settings.network {
             CacheNetwork::Auto => Network::Automatic,
             CacheNetwork::Epoll => Network::Epoll,
@@ -362,6 +363,7 @@ fn measure(cache: &Cache, server: &Server) {
     let sum = |of: fn(&forebay_cache::server::ThreadStatistics) -> u64| {
         served.threads.iter().map(of).sum::<u64>()
     };
+    gauge("forebay_cache_threads_active", served.active);
     counter("forebay_cache_turns_total", sum(|thread| thread.turns));
     counter("forebay_cache_reads_total", sum(|thread| thread.reads));
     counter("forebay_cache_writes_total", sum(|thread| thread.writes));

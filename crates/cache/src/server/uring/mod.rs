@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use socket2::SockRef;
 
 use super::connection::{Connection, Next};
-use super::inbox::Accepted;
+use super::inbox::Moved;
 use super::transport::Transport;
 use super::work::Work;
 use buffers::Filled;
@@ -56,6 +56,8 @@ pub(super) struct Line {
     /// Why there is no more input.
     stopped: Option<i32>,
     refused: bool,
+    /// It is to move to another thread: no input is requested.
+    leaving: bool,
     seen: Seen,
 }
 
@@ -123,17 +125,18 @@ impl Transport for Uring {
     fn add(
         &mut self,
         id: u64,
-        accepted: Accepted,
+        socket: TcpStream,
         connection: Connection,
     ) -> Result<Line, (Line, io::Error)> {
         let mut line = Line {
-            socket: accepted.socket,
+            socket,
             connection,
             receiving: Receiving::Off,
             sending: false,
             arrived: SmallVec::new(),
             stopped: None,
             refused: false,
+            leaving: false,
             seen: Seen::default(),
         };
         // A request on a non-blocking socket fails instead of waiting.
@@ -168,7 +171,7 @@ impl Transport for Uring {
                 // Input may have been stopped because there was no room for replies, and there is
                 // room now.
                 let deaf = line.receiving == Receiving::Off && line.connection.may_read();
-                return deaf || line.connection.is_held_up();
+                return deaf || line.leaving || line.connection.is_held_up();
             }
             Completion::Sent(count) => {
                 line.sending = false;
@@ -234,7 +237,7 @@ impl Transport for Uring {
             line.sending = true;
         }
         match line.receiving {
-            Receiving::Off if line.connection.may_read() => {
+            Receiving::Off if line.connection.may_read() && !line.leaving => {
                 self.ring.receive(fd, id);
                 line.receiving = Receiving::On;
             }
@@ -246,6 +249,25 @@ impl Transport for Uring {
         }
         self.urgent |= line.sending && line.connection.is_held_up();
         line.connection.next(false, work)
+    }
+
+    fn release(&mut self, id: u64, line: &mut Line) -> bool {
+        line.leaving = true;
+        if line.receiving == Receiving::On {
+            self.ring.stop_receiving(id);
+            line.receiving = Receiving::Stopping;
+        }
+        let received = line.arrived.is_empty() && line.stopped.is_none() && !line.refused;
+        let quiet = line.receiving == Receiving::Off && !line.sending;
+        received && quiet && line.connection.is_sent()
+    }
+
+    fn part(&mut self, line: Line) -> Result<Moved, (Line, io::Error)> {
+        // The next owner may be an epoll instance.
+        if let Err(error) = SockRef::from(&line.socket).set_nonblocking(true) {
+            return Err((line, error));
+        }
+        Ok(Moved { socket: line.socket, connection: line.connection })
     }
 
     fn close(&mut self, id: u64, mut line: Line, work: &mut Work) {

@@ -3,7 +3,8 @@
 //! The results are measured with Redis' own generator, `redis-benchmark` with two threads, which is
 //! not tuned to either server. It ends a run at the next quarter of a second, so runs must be
 //! long; and it uses more of the two cores than a server does. So one comparison is repeated with
-//! the lighter `forebay cache bench`, and reported separately.
+//! one thread, with which no server has more work than one core can do, and with the lighter
+//! `forebay cache bench`; both are reported separately.
 
 use std::process::Command;
 
@@ -35,14 +36,21 @@ pub(super) enum Test {
     Get,
 }
 
-/// Runs one kind of command with `redis-benchmark`.
-pub(super) fn run(peer: &Peer, plan: &Plan, depth: u32, test: Test) -> anyhow::Result<Load> {
+/// Runs one kind of command with `redis-benchmark` of this many threads.
+pub(super) fn run(
+    peer: &Peer,
+    plan: &Plan,
+    (depth, threads): (u32, u32),
+    test: Test,
+) -> anyhow::Result<Load> {
     let requests = plan.requests * u64::from(depth.min(16));
     let name = if test == Test::Get { "get" } else { "set" };
     let before = peer.cpu_seconds()?;
     let output = Command::new("redis-benchmark")
         .args(["-h", "127.0.0.1", "-p", &peer.address.port().to_string()])
-        .args(["-c", &plan.connections.to_string(), "--threads", "2", "-d", &SIZE.to_string()])
+        .args(["-c", &plan.connections.to_string(), "-d", &SIZE.to_string()])
+        // Without `--threads` it is one thread, which also ends a run on time.
+        .args(if threads > 1 { vec!["--threads".to_owned(), threads.to_string()] } else { vec![] })
         .args(["-n", &requests.to_string(), "-r", &KEYS.to_string(), "-P", &depth.to_string()])
         .args(["-t", name, "--csv"])
         .output()

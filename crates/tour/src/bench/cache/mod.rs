@@ -47,14 +47,18 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     for depth in [1, 16, 64] {
         note(&format!("100-byte values, {depth} commands at a time, without persistence"));
         rates(plan, scratch.path(), (&format!("p{depth}"), false), &mut figures, &|peer, test| {
-            load::run(peer, plan, depth, test)
+            load::run(peer, plan, (depth, 2), test)
         })?;
     }
+    note("100-byte values, 1 command at a time, from a client with one thread");
+    rates(plan, scratch.path(), ("p1_single", false), &mut figures, &|peer, test| {
+        load::run(peer, plan, (1, 1), test)
+    })?;
     for depth in [1, 16] {
         note(&format!("100-byte values, {depth} commands at a time, with the log on"));
         let name = format!("p{depth}_logged");
         rates(plan, scratch.path(), (&name, true), &mut figures, &|peer, test| {
-            load::run(peer, plan, depth, test)
+            load::run(peer, plan, (depth, 2), test)
         })?;
     }
     note("100-byte values, 1 command at a time, from a lighter generator");
