@@ -1,9 +1,10 @@
 //! The server: sockets in front of an engine.
 //!
 //! Both protocols run on the same threads, see [`crate::resp`] and [`crate::text`]. In the default
-//! mode ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and its connections,
-//! and runs their commands itself; as many of them are in use as the load needs. In the other mode ([`Mode::Pooled`]) a limited pool of threads
-//! serves the connections that have work. Both modes use the same `connection`.
+//! mode ([`Mode::PerConnection`]) each of a few threads owns an epoll instance or a ring and its
+//! connections, and runs their commands itself; as many threads are in use as the load needs. In
+//! the other mode ([`Mode::Pooled`]) a limited pool of threads serves the connections that have
+//! work. Both modes use the same `connection`.
 //!
 //! Invariants: the replies of a turn are sent after its effects were settled; every buffer, queue
 //! and count has a limit; a client can slow down or end only its own connection.

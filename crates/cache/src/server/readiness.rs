@@ -66,8 +66,8 @@ impl Socketed {
         &mut self.socket
     }
 
-    /// The socket and its connection. Input that the kernel still has is reported again to whom
-    /// registers the socket.
+    /// The socket and its connection. Input that the kernel still has is reported again when the
+    /// socket is registered again.
     pub(super) fn into_parts(self) -> (TcpStream, Connection) {
         (self.socket, self.connection)
     }
