@@ -15,6 +15,7 @@
 //! `view`.
 
 mod append;
+mod checked;
 mod compact;
 mod counters;
 mod error;
@@ -62,6 +63,7 @@ use crate::checkpoint::{Checkpoint, History, SigningKey};
 use crate::format::system::PolicyEntry;
 use crate::memory::Table;
 use crate::merkle::TreeFile;
+use checked::Checks;
 use counters::Counters;
 use journal::Journal;
 use manifest::Manifest;
@@ -138,6 +140,8 @@ pub(crate) struct Inner {
     distrusted: OnceLock<String>,
     /// Cache of blocks for readers.
     blocks: Blocks,
+    /// What was compared with the tree.
+    checks: Checks,
     /// Stopped when nothing more is to be signed.
     signing: Signal,
     /// There is something to flush.

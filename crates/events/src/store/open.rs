@@ -14,6 +14,7 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::checked::Checks;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
 use super::journal::Journal;
@@ -175,6 +176,7 @@ impl Inner {
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
             blocks,
+            checks: Checks::new(),
             signing: Signal::default(),
             maintenance: Signal::default(),
             counters: Counters::default(),

@@ -42,6 +42,8 @@ pub struct Options {
     pub checkpoint_interval: Duration,
     /// Size in bytes of the cache of blocks for readers.
     pub block_cache_size: usize,
+    /// Whether what is read is compared with the tree, once for each block.
+    pub verified_reads: bool,
 }
 
 impl Options {
@@ -70,6 +72,7 @@ impl Options {
             retention: Vec::new(),
             checkpoint_interval: Duration::from_secs(10),
             block_cache_size: 32 << 20,
+            verified_reads: true,
         }
     }
 
@@ -118,6 +121,7 @@ impl Options {
             .saturating_add(log)
             .saturating_add(super::tree::QUEUED_SIZE_MAX)
             .saturating_add(self.block_cache_size)
+            .saturating_add(super::checked::MEMORY)
     }
 
     /// Returns the preset with a name: `balanced`, `max-throughput` or `max-durability`.

@@ -18,3 +18,4 @@ mod store_record;
 mod store_retention;
 mod store_tamper;
 mod store_threads;
+mod store_verified;

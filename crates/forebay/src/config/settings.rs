@@ -357,6 +357,10 @@ settings! {
         type_field("events.type_field"): ByStream = "";
         /// Memory for the cache of segment blocks. Empty: 32MiB.
         block_cache_size("events.block_cache_size"): Option<ByteSize> = "";
+        /// Whether events are compared with the signed tree when their block is first read. An event
+        /// that was changed, with corrected checksums, is then an error. False: only checksums are
+        /// compared, and what was changed can be read.
+        verified_reads("events.verified_reads"): bool = "true";
         /// Maximum size of the body of POST /v1/events.
         body_size_max("events.body_size_max"): ByteSize = "256MiB";
         /// Maximum memory for bodies being received. Further requests are refused with 429 and

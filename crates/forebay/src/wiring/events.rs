@@ -23,6 +23,7 @@ pub(crate) fn options(config: &Config) -> Options {
     };
     let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     options.merkle = from.merkle;
+    options.verified_reads = from.verified_reads;
     options.retention.clone_from(&from.retention.0);
     if let Some(origin) = &from.origin {
         options.origin.clone_from(origin);
