@@ -220,7 +220,7 @@ fn list() -> Operation {
 }
 
 /// What a search selects by.
-fn conditions() -> [Parameter; 9] {
+fn conditions() -> [Parameter; 10] {
     [
         query("from", Kind::Text, "Only events at or after (RFC 3339, a date, or Unix seconds)"),
         query("to", Kind::Text, "Only events before"),
@@ -230,6 +230,11 @@ fn conditions() -> [Parameter; 9] {
         query("ip", Kind::Text, "Only events with this address"),
         query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
         query("contains", Kind::Texts, "Only events whose raw bytes contain this; may be repeated"),
+        query(
+            "word",
+            Kind::Texts,
+            "Only events whose raw bytes contain this as whole words; may be repeated",
+        ),
         query("regex", Kind::Text, "Only events whose raw bytes match this regular expression"),
     ]
 }
@@ -242,7 +247,7 @@ mod tests {
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
         assert_eq!(document["paths"].as_object().unwrap().len(), 10);
-        let limit = &document["paths"]["/v1/events"]["get"]["parameters"][10]["name"];
+        let limit = &document["paths"]["/v1/events"]["get"]["parameters"][11]["name"];
         assert_eq!(limit, "limit");
         let schemas = &document["components"]["schemas"];
         let proof = &schemas["Event"]["properties"]["proof"]["$ref"];

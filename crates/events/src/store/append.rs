@@ -164,6 +164,7 @@ impl Inner {
         sequencer.next_seq += count;
         sequencer.log_end = end;
         let size = run.leaf_bytes().len() as u64;
+        sequencer.active.receive(self.now_ns());
         sequencer.active.push(run);
         // After the memory table: a reader that finds a leaf in the tree finds its event.
         if let (Some(tree), Some(hashes)) = (&self.tree, hashes) {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use forebay_base::error_chain::chain;
 use forebay_log::Lsn;
 
+use super::arrivals::Arrivals;
 use super::error::{AppendError, Disk};
 use super::manifest::{SegmentEntry, remove, segment_path, segments_dir};
 use super::view::Stored;
@@ -142,6 +143,7 @@ impl Inner {
             Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
         })?;
         self.extend_tree_file(end_seq)?;
+        self.note_arrivals(end_seq, table.received_ns())?;
         let mut next = self.manifest.lock().clone();
         next.flushed_seq = end_seq;
         next.log_position = log_end.0;
@@ -159,6 +161,15 @@ impl Inner {
         {
             tracing::warn!("cannot truncate the log of the event store: {}", chain(&error));
         }
+        Ok(())
+    }
+
+    /// Stores when the events below a position had arrived.
+    fn note_arrivals(&self, end_seq: u64, received_ns: i64) -> Result<(), FlushError> {
+        let mut next = Arrivals::clone(&self.arrivals.lock());
+        next.add(end_seq, received_ns);
+        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
+        *self.arrivals.lock() = Arc::new(next);
         Ok(())
     }
 

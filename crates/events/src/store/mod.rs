@@ -6,6 +6,7 @@
 //! <dir>/log/          batches, as they came
 //! <dir>/segments/     what was in the log, sorted and sealed
 //! <dir>/manifest      which segments there are, and where the log continues
+//! <dir>/arrivals      when events arrived
 //! <dir>/tree          roots of all complete subtrees of 256 events
 //! <dir>/key           the key checkpoints are signed with
 //! <dir>/checkpoints   every checkpoint that was signed
@@ -15,6 +16,7 @@
 //! `view`.
 
 mod append;
+mod arrivals;
 mod checked;
 mod compact;
 mod counters;
@@ -28,6 +30,7 @@ mod proofs;
 mod read;
 mod record;
 mod replay;
+mod retention;
 mod revive;
 mod shortage;
 mod signal;
@@ -49,12 +52,13 @@ use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use append::{Accepted, Promise, Submitted};
-pub use compact::{Pruned, Retention};
+pub use compact::Pruned;
 pub use counters::Stats;
 pub use error::{AppendError, Disk, OpenError, ReadError};
 pub use open::Recovered;
 pub use options::Options;
 pub use read::Record;
+pub use retention::Retention;
 pub use shortage::Shortage;
 pub use verify::{Fault, Verified, verify};
 
@@ -63,11 +67,13 @@ use crate::checkpoint::{Checkpoint, History, SigningKey};
 use crate::format::system::PolicyEntry;
 use crate::memory::Table;
 use crate::merkle::TreeFile;
+use arrivals::Arrivals;
 use checked::Checks;
 use counters::Counters;
 use journal::Journal;
 use manifest::Manifest;
 use read::Blocks;
+use retention::Recorded;
 use signal::Signal;
 use tree::TreeKeeper;
 pub(crate) use view::{Stored, View};
@@ -131,9 +137,10 @@ pub(crate) struct Inner {
     manifest: Mutex<Manifest>,
     /// Held while segments are changed.
     maintaining: Mutex<()>,
-    /// Segments of which the expired events are recorded but not yet removed, by number, with the
-    /// time of that.
-    recorded: Mutex<HashMap<u64, i64>>,
+    /// Segments of which the expired events are recorded but not yet removed, by number.
+    recorded: Mutex<HashMap<u64, Recorded>>,
+    /// When events arrived.
+    arrivals: Mutex<Arc<Arrivals>>,
     /// The recorded retention rules, once they were read.
     policy: Mutex<Option<PolicyEntry>>,
     /// Why nothing is signed any more: the events contradict what was signed.

@@ -14,6 +14,7 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::arrivals::Arrivals;
 use super::checked::Checks;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
@@ -137,6 +138,7 @@ impl Inner {
             None => create(&*fs, dir, &options, &log)?,
         };
         let stored = open_segments(&*fs, dir, &manifest, recovered)?;
+        let arrivals = Arrivals::read(&*fs, dir, manifest.flushed_seq)?;
         let active = Arc::new(Table::new(manifest.flushed_seq));
         let (tree, tree_file, checkpoints) = if manifest.merkle {
             let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
@@ -173,6 +175,7 @@ impl Inner {
             manifest: Mutex::new(manifest),
             maintaining: Mutex::new(()),
             recorded: Mutex::default(),
+            arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
             blocks,
@@ -220,6 +223,8 @@ impl Inner {
         recovered.bytes_from_log += run.leaf_bytes().len() as u64;
         sequencer.next_seq = run.end_seq();
         sequencer.log_end = next;
+        // When it arrived is not known any more: not later than now.
+        sequencer.active.receive(self.now_ns());
         let run = sequencer.active.push(run);
         if let Some(tree) = &self.tree {
             // The tree hashes the leaves later: proofs wait for that, reading does not.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_base::Durability;
 
-use super::compact::Retention;
+use super::retention::Retention;
 use crate::segment::{Compression, SegmentOptions};
 
 /// Options of an open store. Only [`merkle`](Self::merkle) is fixed when the store is created.
@@ -38,6 +38,8 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// Retention rules; without rules events are kept forever.
     pub retention: Vec<Retention>,
+    /// Maximum size of the segments in bytes; above it the events that arrived first are removed.
+    pub retention_size: Option<u64>,
     /// Interval at which checkpoints are signed while events are appended.
     pub checkpoint_interval: Duration,
     /// Size in bytes of the cache of blocks for readers.
@@ -70,6 +72,7 @@ impl Options {
             flush_interval: Duration::from_secs(60),
             compaction_interval: Duration::from_secs(30),
             retention: Vec::new(),
+            retention_size: None,
             checkpoint_interval: Duration::from_secs(10),
             block_cache_size: 32 << 20,
             verified_reads: true,

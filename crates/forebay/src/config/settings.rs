@@ -342,9 +342,12 @@ settings! {
         compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
         /// How often a checkpoint is signed while events arrive. Empty: 10s; 1s in max-durability.
         checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
-        /// How long events are kept, by their timestamps. Empty: forever. 30d applies to every
+        /// How long events are kept, from their arrival. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
+        /// Maximum size of all segments. Above it the events of any stream that arrived first are
+        /// removed, a sixteenth of the size at a time. Empty: no limit.
+        retention_size("events.retention_size"): Option<ByteSize> = "";
         /// Field that has the time of a record, with dots between nested ones. Empty: recognised by
         /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
         time_field("events.time_field"): ByStream = "";

@@ -25,6 +25,7 @@ pub(crate) fn options(config: &Config) -> Options {
     options.merkle = from.merkle;
     options.verified_reads = from.verified_reads;
     options.retention.clone_from(&from.retention.0);
+    options.retention_size = from.retention_size.map(|bytes| bytes.0);
     if let Some(origin) = &from.origin {
         options.origin.clone_from(origin);
     }
