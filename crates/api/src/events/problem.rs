@@ -41,6 +41,11 @@ impl From<ReadError> for Problem {
 
 impl From<AppendError> for Problem {
     fn from(error: AppendError) -> Self {
+        if matches!(error, AppendError::KeyReused) {
+            let text =
+                "the Idempotency-Key belongs to a request with another body or other options";
+            return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", text);
+        }
         let shortage = error.shortage();
         if shortage.is_some() {
             return short(&error, shortage);

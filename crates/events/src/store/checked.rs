@@ -1,6 +1,6 @@
 //! Reads are checked against the tree: what a reader gets has the hashes that were signed.
 //!
-//! Checksums find accidents. Whoever changes an event on purpose corrects them too, so the first
+//! Checksums find accidents. One who changes an event on purpose corrects them too, so the first
 //! read of a block since the store was opened hashes its events, gathers the other hashes of their
 //! tiles of 256, and compares the tiles' roots with those of the tree, which were compared with the
 //! newest signed checkpoint. Repeated reads cost only a keyed fingerprint of the stored bytes:
@@ -14,7 +14,10 @@
 #![expect(clippy::cast_possible_truncation, reason = "blocks are numbered with 32 bits")]
 #![deny(clippy::indexing_slicing)]
 
-use std::collections::{BTreeSet, HashMap};
+mod slots;
+mod whole;
+
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -29,6 +32,7 @@ use super::view::{Stored, View};
 use crate::format::leaf;
 use crate::merkle::{self, Hash, TILE_WIDTH, subtree_root};
 use crate::segment::Block;
+use slots::Slots;
 
 const TILE: u64 = TILE_WIDTH as u64;
 /// Number of blocks of which the fingerprint is kept: 4 GiB of events in blocks of 32 KiB.
@@ -44,6 +48,9 @@ const WINDOW: u64 = 1 << 19;
 /// Memory of all of these in bytes, about.
 pub(super) const MEMORY: usize =
     KNOWN_MAX * 64 + HASHED_SIZE as usize + TILES_MAX * TILE_WIDTH * 32 + WINDOW as usize * 33;
+
+/// What is wrong with an event outside the ranges of its block.
+const MISPLACED: &str = "it is not where the index of the segment has it";
 
 /// Number of a segment, and of a block in it.
 type BlockKey = (u64, u32);
@@ -186,8 +193,7 @@ impl Inner {
             return Err(changed(stored, number, block, first..last + 1, &trust.reason));
         }
         if let Some(seq) = stored.segment.misplaced(number as usize, block) {
-            let reason = "it is not where the index of the segment has it";
-            return Err(changed(stored, number, block, seq..seq + 1, reason));
+            return Err(changed(stored, number, block, seq..seq + 1, MISPLACED));
         }
         let tiles: BTreeSet<u64> = (0..block.len()).map(|row| block.seq(row) / TILE).collect();
         if self.blocks_near(stored, &tiles) > NEARBY_MAX {
@@ -251,7 +257,10 @@ impl Inner {
             return Err(bad("their hashes do not give the root of their tile in the tree"));
         }
         let leaves = Arc::new(leaves);
-        self.checks.tiles.insert(tile, Arc::clone(&leaves));
+        // Positions that are not acknowledged yet may be given to other events.
+        if (tile + 1) * TILE <= self.visible() {
+            self.checks.tiles.insert(tile, Arc::clone(&leaves));
+        }
         Ok(leaves)
     }
 
@@ -305,96 +314,6 @@ impl Inner {
         }
         Ok(())
     }
-
-    /// Checks every block of a segment, and compares the fingerprint of one of them.
-    fn check_whole(
-        &self,
-        view: &View,
-        stored: &Stored,
-        number: u32,
-        mark: u128,
-    ) -> Result<(), ReadError> {
-        let _whole = self.checks.whole.lock();
-        let segment = stored.entry.number;
-        // Another reader may have done it meanwhile.
-        if self.checks.known.get(&(segment, number)) == Some(mark) {
-            return Ok(());
-        }
-        let mut marks = HashMap::new();
-        marks.insert(number, mark);
-        let (first, end) = (stored.entry.first_seq / TILE, stored.entry.end_seq.div_ceil(TILE));
-        let mut tile = first;
-        while tile < end {
-            let to = end.min(tile + WINDOW / TILE);
-            self.check_window(view, stored, tile..to, &mut marks)?;
-            tile = to;
-        }
-        for (number, mark) in marks {
-            self.checks.known.insert((segment, number), mark);
-        }
-        Ok(())
-    }
-
-    /// Checks the tiles of a window; `marks` are the fingerprints of the blocks seen before.
-    fn check_window(
-        &self,
-        view: &View,
-        stored: &Stored,
-        tiles: Range<u64>,
-        marks: &mut HashMap<u32, u128>,
-    ) -> Result<(), ReadError> {
-        // Before the events: those of a tile that the tree has can be found.
-        let tree = self.tree.as_ref();
-        let expected: Vec<_> =
-            tiles.clone().map(|tile| tree.and_then(|tree| tree.tile(tile))).collect();
-        let mut slots = Slots::new(tiles.start * TILE..tiles.end * TILE);
-        let mut replaced = None;
-        self.gather(view, stored, &mut slots, &mut |segment, number| {
-            if segment.entry.number != stored.entry.number {
-                return self.hashed(segment, number);
-            }
-            let (block, mark) = self.marked(segment, number)?;
-            if *marks.entry(number).or_insert(mark) != mark {
-                replaced = Some(number);
-            }
-            if let Some(seq) = segment.segment.misplaced(number as usize, &block) {
-                let reason = "it is not where the index of the segment has it";
-                return Err(changed(segment, number, &block, seq..seq + 1, reason));
-            }
-            Ok(Arc::new(Hashed::new(Arc::new(block), mark)))
-        })?;
-        for (tile, expected) in tiles.zip(expected) {
-            let range = tile * TILE..(tile + 1) * TILE;
-            if slots.absent(range.clone()) {
-                continue;
-            }
-            let first = range.start;
-            let bad = |reason: &str| changed_among(stored, range.clone(), reason);
-            if replaced.is_some() {
-                return Err(bad("a block of the segment was replaced while it was read"));
-            }
-            match expected {
-                Some(TileHashes::Root(root)) => {
-                    let leaves = slots.complete(range.clone()).map_err(bad)?;
-                    if subtree_root(&leaves) != root {
-                        return Err(bad("their hashes do not give the root of their tile"));
-                    }
-                }
-                Some(TileHashes::Edge(leaves)) => {
-                    // Later events of the tile may have been appended since.
-                    let own = first..range.end.min(stored.entry.end_seq);
-                    let mut known = slots.part(own).iter().zip(0..);
-                    if known
-                        .any(|(hash, place)| hash.is_some() && *hash != leaves.get(place).copied())
-                    {
-                        return Err(bad("their hashes are not those in the tree"));
-                    }
-                }
-                None => return Err(bad("the tree does not have them")),
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Hashed {
@@ -412,58 +331,6 @@ impl Hashed {
         let mut hashes = Vec::with_capacity(block.len());
         merkle::leaf_hashes(leaves, &mut hashes);
         Self { block, mark, hashes }
-    }
-}
-
-/// The hashes of a range of positions, as far as they are known.
-struct Slots {
-    range: Range<u64>,
-    hashes: Vec<Option<Hash>>,
-    /// A position with more than one event or hash.
-    twice: Option<u64>,
-}
-
-impl Slots {
-    fn new(range: Range<u64>) -> Self {
-        let count = (range.end - range.start) as usize;
-        Self { range, hashes: vec![None; count], twice: None }
-    }
-
-    fn put(&mut self, seq: u64, hash: Hash) {
-        let at = seq.checked_sub(self.range.start).and_then(|at| usize::try_from(at).ok());
-        if let Some(slot) = at.and_then(|at| self.hashes.get_mut(at))
-            && slot.replace(hash).is_some()
-        {
-            self.twice = Some(seq);
-        }
-    }
-
-    fn put_rows(&mut self, part: &Range<u64>, hashed: &Hashed) {
-        for (row, hash) in (0..hashed.block.len()).zip(&hashed.hashes) {
-            let seq = hashed.block.seq(row);
-            if part.contains(&seq) {
-                self.put(seq, *hash);
-            }
-        }
-    }
-
-    fn part(&self, range: Range<u64>) -> &[Option<Hash>] {
-        let at = |seq: u64| seq.saturating_sub(self.range.start) as usize;
-        self.hashes.get(at(range.start)..at(range.end)).unwrap_or_default()
-    }
-
-    /// Whether a range has no hash at all: all of it was removed.
-    fn absent(&self, range: Range<u64>) -> bool {
-        self.part(range).iter().all(Option::is_none)
-    }
-
-    /// The hashes of a range, if all are known.
-    fn complete(&self, range: Range<u64>) -> Result<Vec<Hash>, &'static str> {
-        if self.twice.is_some_and(|seq| range.contains(&seq)) {
-            return Err("one of them is there twice");
-        }
-        let hashes: Option<Vec<Hash>> = self.part(range).iter().copied().collect();
-        hashes.ok_or("one of them is missing, and so is its hash")
     }
 }
 

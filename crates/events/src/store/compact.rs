@@ -104,7 +104,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes what exceeds the maximum size. Removed events may leave their hashes, so that once may
+    /// not be enough.
     fn prune_by_size(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+        loop {
+            let before = pruned.events;
+            self.remove_excess(limit, pruned)?;
+            if pruned.events == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove_excess(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
         let now_ns = self.now_ns();
         let arrivals = Arc::clone(&self.arrivals.lock());
         let view = self.view();
@@ -113,7 +125,7 @@ impl Inner {
             let recorded = self.recorded.lock().get(&stored.entry.number).copied();
             let end = match recorded {
                 None => end,
-                Some(Recorded::BySize { end, .. }) => end,
+                Some(Recorded::BySize { end }) => end,
                 Some(Recorded::ByAge { .. }) => continue,
             };
             if stored.segment.blocks().iter().all(|block| block.seq_min >= end) {

@@ -142,6 +142,9 @@ pub enum AppendError {
     /// The batch has no events.
     #[error("the batch has no events")]
     Empty,
+    /// The request's key belongs to one with another body: nothing was stored.
+    #[error("the key of the request belongs to a request with another body")]
+    KeyReused,
     /// The log did not accept it: nothing was stored.
     #[error("cannot append the batch to the log")]
     Log(#[source] LogAppendError),

@@ -138,6 +138,7 @@ impl Inner {
             log.commit(log_end).map_err(FlushError::Log)?;
             self.show(end_seq);
         }
+        self.keep_requests(log_end)?;
         let number = self.take_number();
         let (info, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
@@ -162,6 +163,15 @@ impl Inner {
             tracing::warn!("cannot truncate the log of the event store: {}", chain(&error));
         }
         Ok(())
+    }
+
+    /// Stores the notes of requests whose log entries end at or before `log_end`, which is
+    /// committed: the log will be truncated there.
+    fn keep_requests(&self, log_end: Lsn) -> Result<(), FlushError> {
+        let mut requests = self.requests.lock();
+        requests.commit(log_end);
+        let window = self.options.request_window;
+        requests.write(&*self.fs, &self.dir, self.now_ns(), window).map_err(FlushError::Disk)
     }
 
     /// Stores when the events below a position had arrived.

@@ -22,6 +22,8 @@ use super::journal::Journal;
 use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
+use super::replay::Replayed;
+use super::requests::Requests;
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
@@ -139,6 +141,7 @@ impl Inner {
         };
         let stored = open_segments(&*fs, dir, &manifest, recovered)?;
         let arrivals = Arrivals::read(&*fs, dir, manifest.flushed_seq)?;
+        let requests = Requests::read(&*fs, dir)?;
         let active = Arc::new(Table::new(manifest.flushed_seq));
         let (tree, tree_file, checkpoints) = if manifest.merkle {
             let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
@@ -175,9 +178,11 @@ impl Inner {
             manifest: Mutex::new(manifest),
             maintaining: Mutex::new(()),
             recorded: Mutex::default(),
+            requests: Mutex::new(requests),
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
+            anchor: Mutex::default(),
             blocks,
             checks: Checks::new(),
             signing: Signal::default(),
@@ -196,7 +201,10 @@ impl Inner {
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
         let from = Lsn(self.manifest.lock().log_position);
-        replay::read(log, from, &mut |lsn, next, run| {
+        replay::read(log, from, &mut |Replayed { lsn, next, run, note }| {
+            if let Some(note) = note {
+                self.requests.lock().add(note);
+            }
             self.take_back(&mut sequencer, lsn, next, run, recovered)
         })?;
         self.show(sequencer.next_seq);

@@ -1,5 +1,6 @@
 //! Options of a store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_base::Durability;
@@ -40,8 +41,14 @@ pub struct Options {
     pub retention: Vec<Retention>,
     /// Maximum size of the segments in bytes; above it the events that arrived first are removed.
     pub retention_size: Option<u64>,
+    /// How long a request with a key is remembered, so that it is not stored again.
+    pub request_window: Duration,
     /// Interval at which checkpoints are signed while events are appended.
     pub checkpoint_interval: Duration,
+    /// Directory outside the store into which checkpoints are published.
+    pub anchor: Option<PathBuf>,
+    /// Minimum time between two published checkpoints, unless publishing failed.
+    pub anchor_interval: Duration,
     /// Size in bytes of the cache of blocks for readers.
     pub block_cache_size: usize,
     /// Whether what is read is compared with the tree, once for each block.
@@ -73,7 +80,10 @@ impl Options {
             compaction_interval: Duration::from_secs(30),
             retention: Vec::new(),
             retention_size: None,
+            request_window: Duration::from_secs(24 * 3_600),
             checkpoint_interval: Duration::from_secs(10),
+            anchor: None,
+            anchor_interval: Duration::from_secs(60),
             block_cache_size: 32 << 20,
             verified_reads: true,
         }

@@ -105,7 +105,7 @@ impl Inner {
         let (Some(tree), Some(checkpoints)) = (&self.tree, &self.checkpoints) else {
             return Err(ReadError::NoProofs);
         };
-        // Whoever changed the events must not have them signed.
+        // Changed events must not be signed.
         self.trust();
         self.begin_recording()?;
         let mut checkpoints = checkpoints.lock();
@@ -130,7 +130,9 @@ impl Inner {
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
-        let checkpoint = Checkpoint::recorded(origin, size, root);
+        let latest = checkpoints.latest.as_ref().and_then(|(latest, _)| latest.number());
+        let number = latest.unwrap_or(0).saturating_add(1);
+        let checkpoint = Checkpoint::recorded(origin, size, root, number);
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
@@ -171,13 +173,16 @@ impl Inner {
             let seen = self.signing.count();
             self.signing.wait(seen, self.options.checkpoint_interval);
             let size = self.visible();
-            if size == signed || self.shown.is_stopped() {
+            if self.shown.is_stopped() {
                 continue;
             }
-            match self.checkpoint() {
-                Ok(_) => signed = size,
-                Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
+            if size != signed {
+                match self.checkpoint() {
+                    Ok(_) => signed = size,
+                    Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
+                }
             }
+            self.anchor_now_and_then();
         }
     }
 

@@ -342,12 +342,21 @@ settings! {
         compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
         /// How often a checkpoint is signed while events arrive. Empty: 10s; 1s in max-durability.
         checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
+        /// Directory outside the data directory, on another machine if possible, into which signed
+        /// checkpoints are published. `forebay events verify --anchor` compares the store with them.
+        /// Empty: none.
+        anchor("events.anchor"): Option<PathBuf> = "";
+        /// Minimum time between two published checkpoints.
+        anchor_interval("events.anchor_interval"): HumanDuration = "1m";
         /// How long events are kept, from their arrival. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
         /// Maximum size of all segments. Above it the events of any stream that arrived first are
         /// removed, a sixteenth of the size at a time. Empty: no limit.
         retention_size("events.retention_size"): Option<ByteSize> = "";
+        /// How long an append with an Idempotency-Key is remembered, so that it is not stored again.
+        /// At most 32768 are remembered.
+        idempotency_window("events.idempotency_window"): HumanDuration = "24h";
         /// Field that has the time of a record, with dots between nested ones. Empty: recognised by
         /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
         time_field("events.time_field"): ByStream = "";
