@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn an_entry_with_a_note_survives_also_without_events() {
         for (leaves, offsets) in [(&b"onetwo"[..], &[3u32, 6][..]), (b"", &[])] {
-            let mut payload = start(77, offsets.len() as u32, Some(b"note"));
+            let count = u32::try_from(offsets.len()).unwrap();
+            let mut payload = start(77, count, Some(b"note"));
             payload.extend(ends(offsets));
             payload.extend(leaves);
             let entry = decode(&payload).unwrap();

@@ -119,6 +119,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], &'static str> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
 

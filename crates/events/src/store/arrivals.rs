@@ -174,6 +174,7 @@ impl Arrivals {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
 

@@ -52,6 +52,9 @@ pub(super) const MEMORY: usize =
 /// What is wrong with an event outside the ranges of its block.
 const MISPLACED: &str = "it is not where the index of the segment has it";
 
+/// Reads a block of a segment, with its hashes.
+type ReadHashed<'a> = dyn FnMut(&Stored, u32) -> Result<Arc<Hashed>, ReadError> + 'a;
+
 /// Number of a segment, and of a block in it.
 type BlockKey = (u64, u32);
 
@@ -283,7 +286,7 @@ impl Inner {
         view: &View,
         stored: &Stored,
         slots: &mut Slots,
-        read: &mut dyn FnMut(&Stored, u32) -> Result<Arc<Hashed>, ReadError>,
+        read: &mut ReadHashed<'_>,
     ) -> Result<(), ReadError> {
         let Range { start, end } = slots.range;
         let current = self.view();

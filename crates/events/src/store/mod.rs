@@ -102,6 +102,21 @@ pub(crate) struct Sequencer {
     closed: Option<String>,
 }
 
+impl Sequencer {
+    /// One whose next event has position `next_seq`.
+    fn new(next_seq: u64, log_end: Lsn, active: Arc<Table>) -> Self {
+        Self {
+            next_seq,
+            log_end,
+            active,
+            active_since: None,
+            frozen: VecDeque::new(),
+            flush_failure: None,
+            closed: None,
+        }
+    }
+}
+
 /// The key and the checkpoints signed with it.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {

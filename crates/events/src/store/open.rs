@@ -150,15 +150,8 @@ impl Inner {
             (None, None, None)
         };
         let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
-        let sequencer = Sequencer {
-            next_seq: manifest.flushed_seq,
-            log_end: Lsn(manifest.log_position),
-            active,
-            active_since: None,
-            frozen: std::collections::VecDeque::new(),
-            flush_failure: None,
-            closed: None,
-        };
+        let log_end = Lsn(manifest.log_position);
+        let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
         let blocks = Blocks::new(options.block_cache_size, options.segment.block_size);
         let inner = Self {
             visible: AtomicU64::new(manifest.flushed_seq),

@@ -194,6 +194,7 @@ fn horizon_ns(now_ns: i64, window: Duration) -> i64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
     use crate::format::request::Tally;

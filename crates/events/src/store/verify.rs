@@ -6,11 +6,6 @@
 //! reported; verification continues after it if possible. It needs no open store, but an open one
 //! can verify itself too (`online`).
 
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "positions are differences within one tile or batch"
-)]
-
 mod absent;
 mod leaves;
 mod log;

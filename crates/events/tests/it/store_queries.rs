@@ -268,8 +268,9 @@ pub(crate) fn has_words(needle: &[u8], raw: &[u8]) -> bool {
     let inside = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b >= 0x80);
     (0..raw.len()).any(|start| {
         raw[start..].strip_prefix(needle).is_some_and(|rest| {
-            !(inside(raw[..start].last()) && inside(needle.first()))
-                && !(inside(needle.last()) && inside(rest.first()))
+            let joined = |left, right| inside(left) && inside(right);
+            let before = joined(raw[..start].last(), needle.first());
+            !before && !joined(needle.last(), rest.first())
         })
     })
 }
