@@ -58,6 +58,11 @@ impl Batch {
         Self { system: true, ..Self::new(SYSTEM_STREAM) }
     }
 
+    /// Whether it has entries of the store itself.
+    pub(crate) fn is_system(&self) -> bool {
+        self.system
+    }
+
     /// Returns an empty batch with room for `count` events of `size` bytes in total.
     #[must_use]
     pub fn with_capacity(stream: &str, count: usize, size: usize) -> Self {

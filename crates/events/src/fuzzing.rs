@@ -9,6 +9,7 @@ use forebay_base::fs::{Access, FileSystem};
 
 use crate::batch::Batch;
 use crate::event::{Draft, EventId};
+use crate::format::request::RequestNote;
 use crate::format::{entry, leaf};
 use crate::merkle::Hash;
 use crate::segment::fuzzing::{FOOTER_SIZE, HEADER_SIZE, block};
@@ -21,8 +22,11 @@ use crate::segment::{Compression, Field, Segment, SegmentOptions, SegmentWriter,
 pub fn log_entry(data: &[u8]) {
     let Ok(batch) = entry::decode(data) else { return };
     let count = u32::try_from(batch.ends.len()).unwrap_or_default();
-    let header = entry::header(batch.first_seq, count);
-    assert_eq!([&header[..], &entry::ends(&batch.ends), batch.leaves].concat(), data);
+    let start = entry::start(batch.first_seq, count, batch.note);
+    if let Some(Ok(note)) = batch.note.map(RequestNote::decode) {
+        assert_eq!(Some(note.encode().as_slice()), batch.note);
+    }
+    assert_eq!([&start[..], &entry::ends(&batch.ends), batch.leaves].concat(), data);
     let mut start = 0;
     for &end in &batch.ends {
         let bytes = batch.leaves.get(start..end as usize).unwrap_or_default();

@@ -3,9 +3,18 @@
 //!
 //! Batches are submitted to the log as they fill and awaited at the end, so a long input is one
 //! stream of group commits. Memory limits: one batch, and what the store accepts.
+//!
+//! An input with a request key is stored once however often it is sent (`tracked`): what an earlier
+//! attempt stored is compared and passed over.
+
+mod tracked;
+
+use tracked::Tracked;
 
 use crate::batch::{Batch, BatchError};
 use crate::event::{Draft, EventId, TimeSource};
+use crate::format::request::Tally;
+pub use crate::format::request::{ANSWER_SIZE_MAX, RequestKey};
 use crate::input::{Format, Mapping, Parser, RECORD_SIZE_MAX, Record, Reject};
 use crate::store::{AppendError, Promise, Store};
 
@@ -38,6 +47,20 @@ pub struct Mistimed {
 }
 
 impl Summary {
+    /// What is known of an earlier attempt.
+    fn of(tally: &Tally) -> Self {
+        let any = tally.accepted > 0;
+        Self {
+            accepted: tally.accepted,
+            rejected: tally.rejected,
+            mistimed: tally.mistimed,
+            assumed: tally.assumed,
+            first_id: any.then_some(tally.first_id),
+            last_id: any.then_some(tally.last_id),
+            first_mistimed: None,
+        }
+    }
+
     /// Adds the result of another input, which came after this one.
     pub fn add(&mut self, other: Self) {
         self.accepted += other.accepted;
@@ -60,6 +83,7 @@ pub struct Ingest {
     batch_events: usize,
     newest: Option<Promise>,
     summary: Summary,
+    request: Option<Tracked>,
 }
 
 impl Ingest {
@@ -73,7 +97,44 @@ impl Ingest {
             batch_events: store.options().batch_events.max(1),
             newest: None,
             summary: Summary::default(),
+            request: None,
         }
+    }
+
+    /// Names the input, so that it is stored once: what an earlier attempt under the same key stored
+    /// is not stored again.
+    ///
+    /// * `about`: what else distinguishes requests, such as the stream and the format.
+    #[must_use]
+    pub fn with_request(mut self, store: &Store, key: RequestKey, about: &[u8]) -> Self {
+        let known = store.request(key);
+        if let Some(known) = &known {
+            self.summary = Summary::of(&known.tally);
+        }
+        self.request = Some(Tracked::new(key, about, known));
+        self
+    }
+
+    /// The result so far.
+    #[must_use]
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Sets the answer to a request with a key, once its input has ended: a later one with the same
+    /// key and input gets it.
+    pub fn set_answer(&mut self, status: u16, answer: Vec<u8>) {
+        if let Some(request) = &mut self.request {
+            request.set_answer(status, answer);
+        }
+    }
+
+    /// The answer that the request got before, as it was set; to be asked at the end of the input.
+    ///
+    /// # Errors
+    /// [`AppendError::KeyReused`]: its input was another.
+    pub fn earlier_answer(&self) -> Result<Option<(u16, &[u8])>, AppendError> {
+        self.request.as_ref().map_or(Ok(None), Tracked::earlier_answer)
     }
 
     /// Sets where the fields of the records are.
@@ -96,20 +157,34 @@ impl Ingest {
         now_ns: i64,
         on_reject: &mut dyn FnMut(u64, &Reject, &[u8]),
     ) -> Result<(), AppendError> {
-        let Self { parser, batch, stream, batch_events, newest, summary } = self;
-        let mut intake = Intake { batch, stream, batch_events: *batch_events, newest, summary };
+        let Self { parser, batch, stream, batch_events, newest, summary, request } = self;
+        if let Some(request) = request {
+            request.record(record.bytes);
+        }
+        let batch_events = *batch_events;
+        let mut intake = Intake { batch, stream, batch_events, newest, summary, request };
         let mut failed = None;
         let mut rejected = |intake: &mut Intake<'_>, reject: &Reject, bytes: &[u8]| {
             intake.summary.rejected += 1;
             on_reject(record.line, reject, bytes);
         };
         if let Some(fault) = &record.fault {
-            rejected(&mut intake, fault, record.bytes);
+            if intake.is_new()? {
+                rejected(&mut intake, fault, record.bytes);
+            }
             return Ok(());
         }
         parser.parse_each(record.bytes, &mut |parsed| {
             if failed.is_some() {
                 return;
+            }
+            match intake.is_new() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    failed = Some(error);
+                    return;
+                }
             }
             let draft = match parsed {
                 Ok(draft) if draft.raw.len() > RECORD_SIZE_MAX => {
@@ -146,7 +221,14 @@ impl Ingest {
     /// Something was not acknowledged: whether it is stored is unknown until the store is opened
     /// again.
     pub fn finish(mut self, store: &Store) -> Result<Summary, AppendError> {
-        self.flush(store)?;
+        self.submit(store)?;
+        let Self { batch, stream, newest, summary, request, .. } = &mut self;
+        // The answer of a request whose last event was submitted before the end was known.
+        if let Some(note) = request.as_mut().and_then(|it| it.last_note(store.now_ns(), summary)) {
+            let empty = std::mem::replace(batch, Batch::new(stream));
+            let submitted = store.submit_noted(empty, note)?.promise();
+            follow(store, newest, submitted)?;
+        }
         if let Some(newest) = self.newest {
             store.wait(newest)?;
         }
@@ -155,8 +237,9 @@ impl Ingest {
 
     /// Submits the batch and replaces it with an empty one.
     fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
-        let Self { batch, stream, batch_events, newest, summary, .. } = self;
-        Intake { batch, stream, batch_events: *batch_events, newest, summary }.submit(store)
+        let Self { batch, stream, batch_events, newest, summary, request, .. } = self;
+        let batch_events = *batch_events;
+        Intake { batch, stream, batch_events, newest, summary, request }.submit(store)
     }
 }
 
@@ -167,9 +250,15 @@ struct Intake<'i> {
     batch_events: usize,
     newest: &'i mut Option<Promise>,
     summary: &'i mut Summary,
+    request: &'i mut Option<Tracked>,
 }
 
 impl Intake<'_> {
+    /// Whether the next event or rejected record was not stored or reported by an earlier attempt.
+    fn is_new(&mut self) -> Result<bool, AppendError> {
+        self.request.as_mut().map_or(Ok(true), Tracked::is_new)
+    }
+
     /// Adds an event; the inner error is that it cannot be stored.
     fn draft(
         &mut self,
@@ -180,7 +269,14 @@ impl Intake<'_> {
     ) -> Result<Result<(), Reject>, AppendError> {
         let mut pushed = self.batch.push(draft, now_ns);
         if pushed == Err(BatchError::Full) {
+            // The event itself is not in what is submitted.
+            if let Some(request) = self.request {
+                request.hold_back();
+            }
             self.submit(store)?;
+            if let Some(request) = self.request {
+                request.let_go();
+            }
             pushed = self.batch.push(draft, now_ns);
         }
         match pushed {
@@ -213,16 +309,42 @@ impl Intake<'_> {
             return Ok(());
         }
         let next = Batch::with_capacity(self.stream, self.batch.len(), self.batch.size());
-        let submitted = store.submit(std::mem::replace(self.batch, next))?.promise();
-        if let Some(earlier) = self.newest.take()
-            && !submitted.follows(&earlier)
-        {
-            // The log failed in between: a later acknowledgement does not cover the earlier batch.
-            store.wait(earlier)?;
-        }
-        *self.newest = Some(submitted);
-        Ok(())
+        let batch = std::mem::replace(self.batch, next);
+        let note = self.request.as_mut().map(|it| it.note(store.now_ns(), self.summary));
+        let submitted = match note {
+            Some(note) => store.submit_noted(batch, note),
+            None => store.submit(batch),
+        };
+        let submitted = match submitted {
+            Ok(submitted) => submitted.promise(),
+            Err(error) => {
+                // What was submitted before is noted, if it is stored, so that it is not repeated.
+                if self.request.is_some()
+                    && let Some(earlier) = self.newest.take()
+                {
+                    store.wait(earlier)?;
+                }
+                return Err(error);
+            }
+        };
+        follow(store, self.newest, submitted)
     }
+}
+
+/// Replaces the newest batch that is waited for at the end.
+fn follow(
+    store: &Store,
+    newest: &mut Option<Promise>,
+    submitted: Promise,
+) -> Result<(), AppendError> {
+    if let Some(earlier) = newest.take()
+        && !submitted.follows(&earlier)
+    {
+        // The log failed in between: a later acknowledgement does not cover the earlier batch.
+        store.wait(earlier)?;
+    }
+    *newest = Some(submitted);
+    Ok(())
 }
 
 /// The beginning of a record that is too large.

@@ -61,6 +61,37 @@ pub(super) struct RejectedRecord {
     pub(super) reason: String,
 }
 
+/// The result of a verification.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventVerification)]
+pub(super) struct Verification {
+    /// Whether nothing was found.
+    pub(super) sound: bool,
+    /// Number of hashed events.
+    pub(super) events: u64,
+    /// Number of events that the retention rules removed, as the store recorded.
+    pub(super) pruned: u64,
+    /// Number of those that an earlier version removed without recording which.
+    pub(super) pruned_before_recording: u64,
+    /// Size of the hashed events in bytes.
+    pub(super) leaf_bytes: u64,
+    /// Size of the read files in bytes.
+    pub(super) file_bytes: u64,
+    /// Number of segments.
+    pub(super) segments: u64,
+    /// Number of checkpoints whose signature and root were checked.
+    pub(super) checkpoints: u64,
+    /// The root of all events; null if the store has no proofs, or hashes are missing.
+    #[schema(required)]
+    pub(super) root: Option<String>,
+    /// How long it took, in seconds.
+    pub(super) seconds: f64,
+    /// What differs from what was stored: the first 1000 faults.
+    pub(super) faults: Vec<String>,
+    /// Number of other faults.
+    pub(super) more_faults: u64,
+}
+
 /// Counts and sizes of an event store.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct EventStats {

@@ -12,21 +12,23 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_events::format::system::is_reserved;
-use forebay_events::ingest::{Ingest, Summary};
+use forebay_events::ingest::{Ingest, RequestKey, Summary};
 use forebay_events::input::{Encoding, EncodingError, Format, Inflater, Mapping, Record};
 use forebay_events::{AppendError, Store};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::answers::{MistimedRecord, RejectedRecord, Report};
 use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
 use super::records::Cutter;
-use super::{Shared, closing, on_thread};
-use crate::answer::pairs;
+use super::{HeldKey, Shared, closing, on_thread};
+use crate::answer::{line, pairs};
 
 /// Maximum number of rejected records reported with their reason.
 const REJECTS_MAX: usize = 20;
+/// Maximum length of an `Idempotency-Key`.
+const KEY_SIZE_MAX: usize = 255;
 /// Maximum length of a stream's name.
 const STREAM_SIZE_MAX: usize = 255;
 /// The stream of events that name none, if the request names none either.
@@ -72,20 +74,28 @@ async fn append(
 ) -> Result<Response, Problem> {
     let (stream, mut shape) = asked(path, uri, headers)?;
     shape.mapping = shared.mappings.of(&stream).overridden(shape.mapping);
+    let request = match request_key(headers)? {
+        Some(key) => Some(Request { held: shared.hold(key)?, about: about(&stream, &shape) }),
+        None => None,
+    };
     let declared = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
     if declared.is_some_and(|size: u64| size > shared.body_size_max) {
         return Err(broken(&too_large(shared.body_size_max)));
     }
     let (to, from) = pieces(&shared.body_memory);
     // A separate task, so that complete records are kept if the client disconnects.
-    let work = tokio::spawn(take(Arc::clone(shared), shape, stream, from));
+    let work = tokio::spawn(take(Arc::clone(shared), shape, stream, request, from));
     let forwarded = forward(body, shared.body_size_max, shared.body_idle, to);
     let (worked, ()) = tokio::join!(work, forwarded);
     let worked = worked.unwrap_or_else(|error| Err(problem::internal(&error.into())));
-    let Appended { report, summary, end } = worked?;
+    let Appended { report, summary, end, earlier } = worked?;
+    if let Some((status, answer)) = earlier {
+        return Ok(replayed(status, answer));
+    }
     shared.rejected.increment(summary.rejected);
     shared.mistimed.increment(summary.mistimed);
     shared.assumed.increment(summary.assumed);
+    let status = status_of(&summary);
     match end {
         Some(error) => Err(broken(&error).beside(report)),
         None if summary.accepted == 0 => {
@@ -95,9 +105,49 @@ async fn append(
             };
             Err(Problem::bad("no_events", text).beside(report))
         }
-        None if summary.rejected > 0 => Ok(problem::json(StatusCode::MULTI_STATUS, &report)),
-        None => Ok(problem::json(StatusCode::OK, &report)),
+        None => Ok(problem::json(status, &report)),
     }
+}
+
+/// Returns the status of an answer about stored events.
+fn status_of(summary: &Summary) -> StatusCode {
+    if summary.rejected > 0 { StatusCode::MULTI_STATUS } else { StatusCode::OK }
+}
+
+/// A request with a key.
+struct Request {
+    /// Held until it is answered.
+    held: HeldKey,
+    /// What else its body is compared with: stream, format and mapping.
+    about: Vec<u8>,
+}
+
+/// Returns the key of a request.
+fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let bytes = value.as_bytes();
+    let printable = bytes.iter().all(|byte| (0x20..0x7f).contains(byte));
+    if bytes.is_empty() || bytes.len() > KEY_SIZE_MAX || !printable {
+        let text = "Idempotency-Key must be 1 to 255 printable ASCII characters";
+        return Err(Problem::bad("idempotency_key", text));
+    }
+    Ok(Some(RequestKey::of(bytes)))
+}
+
+/// Returns what distinguishes requests besides their bodies.
+fn about(stream: &str, shape: &Shape) -> Vec<u8> {
+    format!("{stream:?} {} {} {:?}", shape.format.name(), shape.document, shape.mapping)
+        .into_bytes()
+}
+
+/// Returns the answer that a request got before.
+fn replayed(status: u16, answer: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(answer));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("idempotent-replay", HeaderValue::from_static("true"));
+    response
 }
 
 /// The result of appending a body.
@@ -106,6 +156,8 @@ struct Appended {
     summary: Summary,
     /// The error with which it ended early.
     end: Option<io::Error>,
+    /// Status and answer that the request got before.
+    earlier: Option<(u16, Vec<u8>)>,
 }
 
 /// Appends a body piece by piece.
@@ -113,6 +165,7 @@ async fn take(
     shared: Arc<Shared>,
     shape: Shape,
     stream: String,
+    request: Option<Request>,
     mut from: Pieces,
 ) -> Result<Appended, Problem> {
     let mut begun: Option<Work> = None;
@@ -129,9 +182,9 @@ async fn take(
             Some(_) => Arc::clone(&shared.appends).acquire_owned().await.map_err(|_| closing())?,
         };
         let store = shared.store()?;
-        let mut work = begun
-            .take()
-            .unwrap_or_else(|| Work::new(&store, &shape, &stream, shared.body_size_max));
+        let mut work = begun.take().unwrap_or_else(|| {
+            Work::new(&store, &shape, &stream, request.as_ref(), shared.body_size_max)
+        });
         let Piece { bytes, end } = piece;
         let Some(end) = end else {
             let worked = on_thread(move || {
@@ -280,10 +333,20 @@ enum Inflate {
 }
 
 impl Work {
-    fn new(store: &Store, shape: &Shape, stream: &str, size_max: u64) -> Self {
-        let ingest = Ingest::new(store, shape.format, stream);
+    fn new(
+        store: &Store,
+        shape: &Shape,
+        stream: &str,
+        request: Option<&Request>,
+        size_max: u64,
+    ) -> Self {
+        let ingest = Ingest::new(store, shape.format, stream).with_mapping(shape.mapping.clone());
+        let ingest = match request {
+            Some(Request { held, about }) => ingest.with_request(store, held.key(), about),
+            None => ingest,
+        };
         Self {
-            ingest: ingest.with_mapping(shape.mapping.clone()),
+            ingest,
             cutter: Cutter::new(shape.format, shape.document),
             inflate: Inflate::Unknown(shape.encoding, shape.format),
             fault: None,
@@ -345,22 +408,35 @@ impl Work {
             let Self { ingest, cutter, rejects, .. } = &mut self;
             cutter.finish(&mut |record| append_record(ingest, rejects, store, record))?;
         }
+        let summary = *self.ingest.summary();
+        let report = report(&summary, self.rejects);
+        let mut earlier = None;
+        if end.is_ok() {
+            earlier = self.ingest.earlier_answer()?.map(|(status, it)| (status, it.to_vec()));
+            if earlier.is_none() {
+                self.ingest.set_answer(status_of(&summary).as_u16(), line(&report).into_bytes());
+            }
+        }
         let started = Instant::now();
         let summary = self.ingest.finish(store)?;
         commit_time.record(started.elapsed());
-        let report = Report {
-            accepted: summary.accepted,
-            first_id: summary.first_id.map(|id| id.to_string()),
-            last_id: summary.last_id.map(|id| id.to_string()),
-            rejected: summary.rejected,
-            rejects: self.rejects,
-            mistimed: summary.mistimed,
-            assumed: summary.assumed,
-            first_mistimed: summary
-                .first_mistimed
-                .map(|first| MistimedRecord { line: first.line, reason: first.reason }),
-        };
-        Ok(Appended { report, summary, end: end.err() })
+        Ok(Appended { report, summary, end: end.err(), earlier })
+    }
+}
+
+/// Returns the answer about what was stored.
+fn report(summary: &Summary, rejects: Vec<RejectedRecord>) -> Report {
+    Report {
+        accepted: summary.accepted,
+        first_id: summary.first_id.map(|id| id.to_string()),
+        last_id: summary.last_id.map(|id| id.to_string()),
+        rejected: summary.rejected,
+        rejects,
+        mistimed: summary.mistimed,
+        assumed: summary.assumed,
+        first_mistimed: summary
+            .first_mistimed
+            .map(|first| MistimedRecord { line: first.line, reason: first.reason }),
     }
 }
 
@@ -472,6 +548,24 @@ mod tests {
             headers.insert(CONTENT_ENCODING, name.parse().unwrap());
             assert_eq!(encoding(&headers).ok(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_request_key_is_printable_and_its_stream_format_and_mapping_count() {
+        let of = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("idempotency-key", HeaderValue::from_bytes(value).unwrap());
+            request_key(&headers)
+        };
+        assert_eq!(of(b"one").unwrap(), Some(RequestKey::of(b"one")));
+        assert_eq!(request_key(&HeaderMap::new()).unwrap(), None);
+        assert!(of(b"").is_err() && of(&[b'a'; 256]).is_err() && of(b"\xff").is_err());
+        let plain = shape(None, "", "").unwrap();
+        let zeek = shape(None, "?format=zeek", "").unwrap();
+        let zone = shape(None, "?time_zone=UTC", "").unwrap();
+        let all = [about("a", &plain), about("b", &plain), about("a", &zeek), about("a", &zone)];
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
     }
 
     #[test]

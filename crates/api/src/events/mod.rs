@@ -13,7 +13,9 @@ mod proofs;
 mod read;
 pub mod records;
 mod stream;
+mod verify;
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,8 +24,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::routing::{get, post};
 use forebay_events::Store;
+use forebay_events::ingest::RequestKey;
 use forebay_events::input::Mappings;
-use parking_lot::RwLock;
+use http::StatusCode;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::Subsystem;
@@ -66,6 +70,24 @@ pub fn subsystem(store: Store, settings: &Settings) -> Arc<dyn Subsystem> {
 /// The subsystem.
 struct Events(Arc<Shared>);
 
+/// The key of a request that is in progress; dropped at its end.
+struct HeldKey {
+    key: RequestKey,
+    keys: Arc<Mutex<HashSet<RequestKey>>>,
+}
+
+impl HeldKey {
+    fn key(&self) -> RequestKey {
+        self.key
+    }
+}
+
+impl Drop for HeldKey {
+    fn drop(&mut self) {
+        self.keys.lock().remove(&self.key);
+    }
+}
+
 /// State shared by requests. A user of the store on another thread holds a permit of one of the
 /// semaphores (except `followers`) meanwhile, so that closing can wait for it.
 struct Shared {
@@ -75,6 +97,8 @@ struct Shared {
     short: Arc<Semaphore>,
     /// Endless streams: they use the store only while they read.
     followers: Arc<Semaphore>,
+    /// One verification at a time.
+    verifying: Arc<Semaphore>,
     follow_reads: Arc<Semaphore>,
     appends_max: u32,
     reads_max: u32,
@@ -84,6 +108,8 @@ struct Shared {
     /// Set when endless streams must end.
     draining: watch::Sender<bool>,
     mappings: Mappings,
+    /// Keys of requests that are not answered yet.
+    keys: Arc<Mutex<HashSet<RequestKey>>>,
     body_size_max: u64,
     body_memory: Arc<Memory>,
     body_idle: Duration,
@@ -107,6 +133,7 @@ impl Shared {
             reads: permits(from.reads_max),
             short: Arc::new(Semaphore::new(SHORT_READS)),
             followers: permits(from.followers_max),
+            verifying: permits(1),
             follow_reads: Arc::new(Semaphore::new(FOLLOW_READS)),
             appends_max: from.appends_max,
             reads_max: from.reads_max,
@@ -114,6 +141,7 @@ impl Shared {
             shown,
             draining: watch::Sender::new(false),
             mappings: from.mappings.clone(),
+            keys: Arc::default(),
             body_size_max: from.body_size_max,
             body_memory: Memory::new(from.body_memory_max),
             body_idle: from.body_idle,
@@ -123,6 +151,15 @@ impl Shared {
             assumed: metrics::counter!("forebay_events_assumed_zone_total"),
             commit_time: metrics::histogram!("forebay_events_commit_seconds"),
         }
+    }
+
+    /// Holds the key of a request until the request is answered.
+    fn hold(&self, key: RequestKey) -> Result<HeldKey, Problem> {
+        if !self.keys.lock().insert(key) {
+            let text = "a request with this Idempotency-Key is in progress";
+            return Err(Problem::new(StatusCode::CONFLICT, "idempotency_key_in_use", text));
+        }
+        Ok(HeldKey { key, keys: Arc::clone(&self.keys) })
     }
 
     fn store(&self) -> Result<Arc<Store>, Problem> {
@@ -211,6 +248,7 @@ impl Subsystem for Events {
             .route("/v1/events/checkpoint", get(proofs::checkpoint))
             .route("/v1/events/key", get(proofs::key))
             .route("/v1/events/stats", get(read::stats))
+            .route("/v1/events/verify", get(verify::verify))
             .route("/v1/events/search", get(page::search))
             .route("/v1/events/tlog/checkpoint", get(proofs::latest))
             .route("/v1/events/tlog/tile/{*path}", get(proofs::tile))
@@ -255,6 +293,8 @@ fn measure(store: &Store, shared: &Shared) {
     counter("forebay_events_flush_failures_total", stats.flush_failures);
     counter("forebay_events_compactions_total", stats.compactions);
     counter("forebay_events_checkpoints_total", stats.checkpoints);
+    counter("forebay_events_checkpoints_published_total", stats.anchored);
+    counter("forebay_events_publish_failures_total", stats.anchor_failures);
     counter("forebay_events_log_groups_total", stats.log_groups);
     counter("forebay_events_log_syncs_total", stats.log_syncs);
     gauge("forebay_events_tree_size", stats.events);

@@ -5,14 +5,14 @@
 //! serialised.
 
 use forebay_base::api::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, needed, path, query,
+    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, header, needed, path, query,
 };
 use forebay_events::merkle::{ConsistencyProof, InclusionProof};
 use forebay_events::render::EventAnswer;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Parameter;
 
-use super::answers::{EventPage, EventStats, Report};
+use super::answers::{EventPage, EventStats, Report, Verification};
 
 const TAG: &str = "events";
 const ABOUT: &str = "Events, stored unchanged, found by id, time and field, and provable to any \
@@ -39,6 +39,13 @@ pub(super) fn document() -> OpenApi {
             operation("get_event_stats", "Get counts and sizes")
                 .json::<EventStats>(200, "Counts and sizes")
                 .problems(&[CLOSED]),
+        )
+        .get(
+            "/v1/events/verify",
+            operation("verify_events", "Read and hash all stored data, while events are served")
+                .text("Compares it with the tree and with every signed checkpoint. One at a time.")
+                .json::<Verification>(200, "What was read, and what differs")
+                .problems(&[(429, "Another verification is in progress"), CLOSED]),
         )
         .get(
             "/v1/events/search",
@@ -154,6 +161,11 @@ fn append(named: bool) -> Operation {
             query("host_field", Kind::Text, "Field that has the host"),
             query("type_field", Kind::Text, "Field that has the type"),
         ])
+        .parameter(header(
+            "Idempotency-Key",
+            "Names the request, so that it is stored once: a later one with the same key and body gets \
+             the first answer, with the header `idempotent-replay: true`",
+        ))
         .text(
             "The body is one JSON object, an array of them, NDJSON, or lines of any log format. \
              It may be compressed (gzip, zstd). An envelope of several events (Records of \
@@ -170,8 +182,10 @@ fn append(named: bool) -> Operation {
         .problems(&[
             (400, "Nothing was accepted, or the body ended early; reported events are stored"),
             (408, "The body was too slow"),
+            (409, "A request with this Idempotency-Key is in progress"),
             (413, "The body is larger than events.body_size_max"),
             (415, "No format has this content type, or the encoding is not gzip or zstd"),
+            (422, "The Idempotency-Key belongs to another request"),
             (429, "The limit events.appends_max or events.body_memory_max is reached"),
             (507, "The disk is full; events are accepted again when there is space"),
             CLOSED,
@@ -220,7 +234,7 @@ fn list() -> Operation {
 }
 
 /// What a search selects by.
-fn conditions() -> [Parameter; 9] {
+fn conditions() -> [Parameter; 10] {
     [
         query("from", Kind::Text, "Only events at or after (RFC 3339, a date, or Unix seconds)"),
         query("to", Kind::Text, "Only events before"),
@@ -230,6 +244,11 @@ fn conditions() -> [Parameter; 9] {
         query("ip", Kind::Text, "Only events with this address"),
         query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
         query("contains", Kind::Texts, "Only events whose raw bytes contain this; may be repeated"),
+        query(
+            "word",
+            Kind::Texts,
+            "Only events whose raw bytes contain this as whole words; may be repeated",
+        ),
         query("regex", Kind::Text, "Only events whose raw bytes match this regular expression"),
     ]
 }
@@ -241,8 +260,8 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 10);
-        let limit = &document["paths"]["/v1/events"]["get"]["parameters"][10]["name"];
+        assert_eq!(document["paths"].as_object().unwrap().len(), 11);
+        let limit = &document["paths"]["/v1/events"]["get"]["parameters"][11]["name"];
         assert_eq!(limit, "limit");
         let schemas = &document["components"]["schemas"];
         let proof = &schemas["Event"]["properties"]["proof"]["$ref"];

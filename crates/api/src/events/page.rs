@@ -22,8 +22,9 @@ const ROWS: usize = 50;
 /// Maximum number of characters shown of an event.
 const SHOWN: usize = 400;
 
-const FIELDS: [(&str, &str); 9] = [
+const FIELDS: [(&str, &str); 10] = [
     ("contains", "Text"),
+    ("word", "Words"),
     ("regex", "Regular expression"),
     ("stream", "Stream"),
     ("type", "Type"),

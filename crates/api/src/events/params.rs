@@ -20,8 +20,8 @@ const REGEX_MEMORY_MAX: usize = 1 << 20;
 /// Maximum number of texts in one search.
 const NEEDLES_MAX: usize = 16;
 
-const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, regex, order, limit, \
-                     cursor, before, proof and follow";
+const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, word, regex, order, \
+                     limit, cursor, before, proof and follow";
 
 /// A parsed query.
 #[derive(Debug, Default)]
@@ -90,6 +90,11 @@ impl Params {
                     return Err(wrong("contains", "given at most 16 times"));
                 }
                 "contains" => query.contains.push(value),
+                "word" if query.words.len() == NEEDLES_MAX => {
+                    return Err(wrong("word", "given at most 16 times"));
+                }
+                "word" if value.is_empty() => return Err(wrong("word", "at least one byte")),
+                "word" => query.words.push(value),
                 "regex" => query.regex = Some(regex(&text)?),
                 "order" => {
                     ordered = true;
@@ -190,7 +195,7 @@ mod tests {
     fn every_query_parameter_is_parsed() {
         let asked = read(
             "from=1732184400.5&to=2024-11-22&stream=a+b&type=t&host=h&ip=10.0.0.1&severity=high\
-             &contains=%ff%00&contains=x&regex=a.%2Bb&order=newest&limit=7&cursor=-5.3&proof",
+             &contains=%ff%00&contains=x&word=10.0.0.1&regex=a.%2Bb&order=newest&limit=7&cursor=-5.3&proof",
         )
         .unwrap();
         let query = &asked.query;
@@ -199,6 +204,7 @@ mod tests {
         assert_eq!(query.stream.as_deref(), Some("a b"));
         assert_eq!(query.severity_min, Some(Severity::High));
         assert_eq!(query.contains, [b"\xff\0".to_vec(), b"x".to_vec()]);
+        assert_eq!(query.words, [b"10.0.0.1".to_vec()]);
         assert_eq!(query.regex.as_ref().unwrap().as_str(), "a.+b");
         assert_eq!(query.order, Order::NewestFirst);
         assert_eq!(query.after, Some(Cursor { timestamp_ns: -5, seq: 3 }));
@@ -224,6 +230,7 @@ mod tests {
             "severity=bad",
             "regex=(",
             "order=up",
+            "word=",
             "limit=x",
             "cursor=1",
             "cursor=a.b",

@@ -23,6 +23,15 @@ impl From<ReadError> for Problem {
                 tracing::error!(error = %chain(&error), "cannot sign a checkpoint");
                 Self::closed(chain(&error).to_string())
             }
+            // Which events is for the client; where they are is for the log.
+            ReadError::Changed { ref stream, first, last, .. } => {
+                tracing::error!(error = %chain(&error), "events were changed");
+                let text = format!(
+                    "events {first} to {last} (stream {stream:?}) are not those that were signed; \
+                     the server's log has the details, `forebay events verify` finds all"
+                );
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "changed", text)
+            }
             // Not a fault, and there is no client to answer.
             ReadError::Gone => Self::closed(error.to_string()),
             error => internal(&error.into()),
@@ -32,6 +41,11 @@ impl From<ReadError> for Problem {
 
 impl From<AppendError> for Problem {
     fn from(error: AppendError) -> Self {
+        if matches!(error, AppendError::KeyReused) {
+            let text =
+                "the Idempotency-Key belongs to a request with another body or other options";
+            return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", text);
+        }
         let shortage = error.shortage();
         if shortage.is_some() {
             return short(&error, shortage);

@@ -122,8 +122,8 @@ pub(super) fn filter(name: &str) -> Result<Vec<(String, String)>> {
     }
     let pairs: Vec<(String, String)> =
         url::form_urlencoded::parse(asked.as_bytes()).into_owned().collect();
-    const KNOWN: [&str; 9] =
-        ["stream", "type", "host", "ip", "severity", "contains", "regex", "from", "to"];
+    const KNOWN: [&str; 10] =
+        ["stream", "type", "host", "ip", "severity", "contains", "word", "regex", "from", "to"];
     match pairs.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
         None => Ok(pairs),
         Some((unknown, _)) => Err(ConnectorError::unsupported(

@@ -12,6 +12,9 @@ use crate::merkle::Hash;
 /// The line of a checkpoint whose store records what it removes.
 const RECORDED: &str = "forebay-prunings-are-recorded";
 
+/// What precedes the number in the line of a numbered checkpoint.
+const NUMBER: &str = "forebay-checkpoint ";
+
 /// The state of a log at a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -49,10 +52,18 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Returns the checkpoint of a store that records what it removes (`event-system.md`).
+    /// Returns the checkpoint of a store that records what it removes (`event-system.md`), and
+    /// numbers its checkpoints from 1.
     #[must_use]
-    pub fn recorded(origin: String, size: u64, root: Hash) -> Self {
-        Self { origin, size, root, extensions: vec![RECORDED.to_owned()] }
+    pub fn recorded(origin: String, size: u64, root: Hash, number: u64) -> Self {
+        let extensions = vec![RECORDED.to_owned(), format!("{NUMBER}{number}")];
+        Self { origin, size, root, extensions }
+    }
+
+    /// Its number among the checkpoints of its store, from 1; those of earlier versions have none.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.extensions.iter().find_map(|line| parse_size(line.strip_prefix(NUMBER)?))
     }
 
     /// Whether its store records what it removes.

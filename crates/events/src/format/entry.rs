@@ -1,15 +1,17 @@
 //! A log entry of the event store: one batch (`docs/formats/event-log.md`).
 //!
 //! ```text
-//! kind       u8 = 1
+//! kind       u8 = 1; or 2, then: size u32 and bytes of the note of a request (`request`)
 //! first_seq  u64   position of the first event
-//! count      u32   events, at least 1
+//! count      u32   events, at least 1; 0 only after a note
 //! ends       count times u32: where each leaf ends, ascending
 //! leaves     the canonical bytes, one after another
 //! ```
 
 /// The kind of an entry that holds a batch.
 const KIND_BATCH: u8 = 1;
+/// The kind of an entry that holds the note of a request, and a batch.
+const KIND_NOTED: u8 = 2;
 /// Bytes before the ends.
 pub(crate) const HEADER_SIZE: usize = 13;
 
@@ -22,6 +24,18 @@ pub(crate) fn header(first_seq: u64, count: u32) -> [u8; HEADER_SIZE] {
     out
 }
 
+/// What precedes the events of an entry: the header, and the note of a request if there is one.
+pub(crate) fn start(first_seq: u64, count: u32, note: Option<&[u8]>) -> Vec<u8> {
+    let header = header(first_seq, count);
+    let Some(note) = note else { return header.to_vec() };
+    let mut out = Vec::with_capacity(HEADER_SIZE + 4 + note.len());
+    out.push(KIND_NOTED);
+    out.extend_from_slice(&u32::try_from(note.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(note);
+    out.extend_from_slice(&header[1..]);
+    out
+}
+
 /// The ends as they are stored.
 pub(crate) fn ends(ends: &[u32]) -> Vec<u8> {
     ends.iter().flat_map(|end| end.to_le_bytes()).collect()
@@ -30,6 +44,8 @@ pub(crate) fn ends(ends: &[u32]) -> Vec<u8> {
 /// A decoded entry: positions are checked, leaves are not decoded yet.
 #[derive(Debug)]
 pub(crate) struct BatchEntry<'a> {
+    /// The note of a request.
+    pub(crate) note: Option<&'a [u8]>,
     pub(crate) first_seq: u64,
     pub(crate) ends: Vec<u32>,
     pub(crate) leaves: &'a [u8],
@@ -41,9 +57,17 @@ pub(crate) struct BatchEntry<'a> {
 /// What is wrong with it.
 pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
     let (&kind, rest) = payload.split_first().ok_or("the entry is empty")?;
-    if kind != KIND_BATCH {
-        return Err("the entry's kind is unknown");
-    }
+    let (note, rest) = match kind {
+        KIND_BATCH => (None, rest),
+        KIND_NOTED => {
+            let cut = "the entry's note is truncated";
+            let (size, rest) = rest.split_first_chunk::<4>().ok_or(cut)?;
+            let (note, rest) =
+                rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or(cut)?;
+            (Some(note), rest)
+        }
+        _ => return Err("the entry's kind is unknown"),
+    };
     let (first_seq, rest) = rest.split_first_chunk::<8>().ok_or("the entry is truncated")?;
     let (count, rest) = rest.split_first_chunk::<4>().ok_or("the entry is truncated")?;
     let count = u32::from_le_bytes(*count) as usize;
@@ -52,15 +76,18 @@ pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
         rest.split_at_checked(size).ok_or("the entry's end offsets are truncated")?;
     let (words, _) = stored.as_chunks::<4>();
     let ends: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    if ends.first().is_none_or(|&first| first == 0) || !ends.is_sorted_by(|a, b| a < b) {
+    if ends.is_empty() && note.is_none() {
+        return Err("the entry has no events");
+    }
+    if ends.first() == Some(&0) || !ends.is_sorted_by(|a, b| a < b) {
         return Err("the entry's end offsets do not ascend");
     }
-    if ends.last().is_none_or(|&last| last as usize != leaves.len()) {
+    if ends.last().map_or(0, |&last| last as usize) != leaves.len() {
         return Err("the entry's leaves have the wrong total length");
     }
     let first_seq = u64::from_le_bytes(*first_seq);
     first_seq.checked_add(count as u64).ok_or("the entry's position is too large")?;
-    Ok(BatchEntry { first_seq, ends, leaves })
+    Ok(BatchEntry { note, first_seq, ends, leaves })
 }
 
 #[cfg(test)]
@@ -80,8 +107,26 @@ mod tests {
         for cut in 0..payload.len() {
             assert!(decode(&payload[..cut]).is_err(), "{cut}");
         }
-        payload[0] = 2;
+        payload[0] = 3;
         assert!(decode(&payload).is_err());
+    }
+
+    #[test]
+    fn an_entry_with_a_note_survives_also_without_events() {
+        for (leaves, offsets) in [(&b"onetwo"[..], &[3u32, 6][..]), (b"", &[])] {
+            let count = u32::try_from(offsets.len()).unwrap();
+            let mut payload = start(77, count, Some(b"note"));
+            payload.extend(ends(offsets));
+            payload.extend(leaves);
+            let entry = decode(&payload).unwrap();
+            assert_eq!((entry.first_seq, entry.leaves), (77, leaves));
+            assert_eq!((entry.note, entry.ends.as_slice()), (Some(&b"note"[..]), offsets));
+            for cut in 0..payload.len() {
+                assert!(decode(&payload[..cut]).is_err(), "{cut}");
+            }
+        }
+        assert_eq!(start(77, 3, None), header(77, 3));
+        assert!(decode(&header(77, 0)).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub(crate) mod entry;
 pub mod leaf;
+pub(crate) mod request;
 pub mod system;
 mod varint;
 

@@ -28,7 +28,21 @@ pub fn is_reserved(stream: &str) -> bool {
 pub(crate) struct RuleEntry {
     /// `None`: all streams without a separate rule.
     pub(crate) stream: Option<String>,
-    pub(crate) keep_ns: i64,
+    /// How long events are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_ns: Option<i64>,
+    /// How large the segments may be, all streams together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_bytes: Option<u64>,
+}
+
+impl RuleEntry {
+    fn is_sound(&self) -> bool {
+        match self.keep_bytes {
+            Some(_) => self.keep_ns.is_none() && self.stream.is_none(),
+            None => self.keep_ns.is_some(),
+        }
+    }
 }
 
 /// The retention rules changed to these.
@@ -96,7 +110,10 @@ impl SystemEntry {
             return None;
         }
         match event.tags.kind {
-            "policy" => serde_json::from_slice(event.raw).ok().map(Self::Policy),
+            "policy" => {
+                let entry: PolicyEntry = serde_json::from_slice(event.raw).ok()?;
+                entry.rules.iter().all(RuleEntry::is_sound).then_some(Self::Policy(entry))
+            }
             "prune" => {
                 let entry: PruneEntry = serde_json::from_slice(event.raw).ok()?;
                 entry.is_sound().then_some(Self::Prune(entry))
@@ -116,7 +133,7 @@ impl PruneEntry {
             && self.indexes.is_sorted_by(|before, next| before.1 < next.0);
         let ends = self.indexes.first().map(|range| range.0) == Some(self.first)
             && self.indexes.last().map(|range| range.1) == Some(self.last);
-        if !ascending || !ends || self.indexes.len() > RANGES_MAX {
+        if !ascending || !ends || self.indexes.len() > RANGES_MAX || !self.rule.is_sound() {
             return false;
         }
         self.ranges().map(|range| range.end - range.start).sum::<u64>() == self.count
@@ -176,7 +193,7 @@ mod tests {
 
     fn prune() -> PruneEntry {
         PruneEntry {
-            rule: RuleEntry { stream: None, keep_ns: 5 },
+            rule: RuleEntry { stream: None, keep_ns: Some(5), keep_bytes: None },
             before: "2026-11-23T10:00:00Z".to_owned(),
             stream: "audit".to_owned(),
             first: 3,
@@ -207,6 +224,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_by_age_is_written_as_version_1_wrote_it_and_one_by_size_has_another_member() {
+        let rule = prune().rule;
+        assert_eq!(serde_json::to_string(&rule).unwrap(), r#"{"stream":null,"keep_ns":5}"#);
+        let by_size = RuleEntry { stream: None, keep_ns: None, keep_bytes: Some(7) };
+        let text = serde_json::to_string(&by_size).unwrap();
+        assert_eq!(text, r#"{"stream":null,"keep_bytes":7}"#);
+        assert_eq!(serde_json::from_str::<RuleEntry>(&text).unwrap(), by_size);
+    }
+
+    #[test]
     fn an_entry_that_contradicts_itself_is_none() {
         let wrong = |change: fn(&mut PruneEntry)| {
             let mut entry = prune();
@@ -214,6 +241,8 @@ mod tests {
             let raw = SystemEntry::Prune(entry).encode();
             assert_eq!(SystemEntry::decode(&event(SYSTEM_STREAM, "prune", &raw)), None);
         };
+        wrong(|entry| entry.rule.keep_ns = None);
+        wrong(|entry| entry.rule.keep_bytes = Some(7));
         wrong(|entry| entry.count = 6);
         wrong(|entry| entry.first = 2);
         wrong(|entry| entry.last = u64::MAX);

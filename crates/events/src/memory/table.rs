@@ -4,7 +4,7 @@
 //! if every commit has one event. Each event is copied at most [`LEVELS`] times.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
@@ -26,6 +26,8 @@ pub(crate) struct Table {
     runs: RwLock<Vec<Arc<Run>>>,
     size: AtomicUsize,
     count: AtomicUsize,
+    /// When the newest event arrived.
+    received_ns: AtomicI64,
 }
 
 /// How often a run of `count` events was joined, by its size.
@@ -41,11 +43,21 @@ impl Table {
             runs: RwLock::default(),
             size: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
+            received_ns: AtomicI64::new(i64::MIN),
         }
     }
 
+    /// Notes the time at which its newest event arrived.
+    pub(crate) fn receive(&self, now_ns: i64) {
+        self.received_ns.fetch_max(now_ns, Ordering::Relaxed);
+    }
+
+    /// When everything in it had arrived.
+    pub(crate) fn received_ns(&self) -> i64 {
+        self.received_ns.load(Ordering::Relaxed)
+    }
+
     /// Adds the next run, and returns it. Called by one thread at a time, in order of
-    /// sequence.
     /// sequence.
     pub(crate) fn push(&self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
@@ -77,6 +89,7 @@ impl Table {
             first_seq: self.first_seq,
             size: AtomicUsize::new(runs.iter().map(|run| run.size()).sum()),
             count: AtomicUsize::new(runs.iter().map(|run| run.len()).sum()),
+            received_ns: AtomicI64::new(self.received_ns()),
             runs: RwLock::new(runs),
         }
     }

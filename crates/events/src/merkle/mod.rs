@@ -19,5 +19,6 @@ pub use hash::{HASH_SIZE, Hash, HashTextError};
 pub use path::{LeafHashes, PathError};
 pub use proof::{ConsistencyProof, InclusionProof};
 pub use sha::{empty_root, leaf_hash, leaf_hashes, node_hash, node_hashes};
+pub(crate) use tree::subtree_root;
 pub use tree::{PartsError, TILE_HEIGHT, TILE_WIDTH, Tree};
 pub use verify::{VerifyError, verify_consistency, verify_inclusion};

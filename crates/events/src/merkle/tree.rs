@@ -155,7 +155,7 @@ impl Tree {
 }
 
 /// The root over `hashes` as leaves, a power of two of them, at most a tile.
-pub(super) fn subtree_root(hashes: &[Hash]) -> Hash {
+pub(crate) fn subtree_root(hashes: &[Hash]) -> Hash {
     debug_assert!(hashes.len().is_power_of_two(), "a complete subtree");
     let mut row = Vec::with_capacity(hashes.len() / 2);
     let mut above = Vec::with_capacity(hashes.len() / 4);

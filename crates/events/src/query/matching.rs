@@ -3,6 +3,7 @@
 use memchr::memmem::Finder;
 
 use super::Query;
+use super::phrase::Phrase;
 use crate::event::Tags;
 use crate::segment::{Field, Term};
 
@@ -11,6 +12,7 @@ use crate::segment::{Field, Term};
 pub(crate) struct Matcher {
     query: Query,
     needles: Vec<Finder<'static>>,
+    phrases: Vec<Phrase>,
     terms: Vec<Term>,
 }
 
@@ -29,12 +31,16 @@ impl Matcher {
         for needle in &query.contains {
             terms.extend(Term::of_needle(needle));
         }
+        for phrase in &query.words {
+            terms.extend(Term::of_phrase(phrase));
+        }
+        let phrases = query.words.iter().map(|phrase| Phrase::new(phrase)).collect();
         let needles = query
             .contains
             .iter()
             .map(|needle| Finder::new(needle.as_slice()).into_owned())
             .collect();
-        Self { query, needles, terms }
+        Self { query, needles, phrases, terms }
     }
 
     /// The query.
@@ -60,6 +66,7 @@ impl Matcher {
     /// Whether an event's raw bytes match.
     pub(crate) fn raw(&self, raw: &[u8]) -> bool {
         self.needles.iter().all(|needle| needle.find(raw).is_some())
+            && self.phrases.iter().all(|phrase| phrase.is_in(raw))
             && self.query.regex.as_ref().is_none_or(|regex| regex.is_match(raw))
     }
 }

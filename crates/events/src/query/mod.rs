@@ -1,6 +1,7 @@
 //! Queries: which events, in which order.
 
 mod matching;
+mod phrase;
 mod scan;
 mod when;
 
@@ -52,6 +53,9 @@ pub struct Query {
     pub severity_min: Option<Severity>,
     /// The raw bytes contain all of these.
     pub contains: Vec<Vec<u8>>,
+    /// The raw bytes contain all of these as whole words: no letter, digit or byte beyond ASCII
+    /// continues them. Each may be a phrase of several words, with what is between them.
+    pub words: Vec<Vec<u8>>,
     /// The raw bytes match.
     pub regex: Option<regex::bytes::Regex>,
     /// The order.
@@ -73,6 +77,7 @@ impl Query {
         self.overlaps(time, time)
             && self.has_tags(&event.tags)
             && self.contains.iter().all(|needle| memchr::memmem::find(event.raw, needle).is_some())
+            && self.words.iter().all(|phrase| phrase::Phrase::new(phrase).is_in(event.raw))
             && self.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
     }
 

@@ -23,6 +23,8 @@ const LOOK_EVERY: u32 = 1_024;
 #[derive(Debug)]
 pub struct Scan {
     inner: Arc<Inner>,
+    /// What the scan shows: its segments, and what their events are compared with.
+    view: Arc<View>,
     matcher: Matcher,
     visible: u64,
     sources: Vec<Source>,
@@ -91,8 +93,14 @@ impl Scan {
         let visible = inner.visible();
         let view = inner.view();
         let matcher = Matcher::new(query);
-        let mut scan =
-            Self { inner, matcher, visible, sources: Vec::new(), heap: BinaryHeap::new() };
+        let mut scan = Self {
+            inner,
+            view: Arc::clone(&view),
+            matcher,
+            visible,
+            sources: Vec::new(),
+            heap: BinaryHeap::new(),
+        };
         scan.add_segments(&view);
         for table in &view.tables {
             for run in table.runs() {
@@ -157,8 +165,9 @@ impl Scan {
     /// Returns the next event, or `None` after the last one.
     ///
     /// # Errors
-    /// [`ReadError::Segment`]: a block that may contain a match is damaged. [`ReadError::Gone`]:
-    /// the caller has left. The scan has then ended.
+    /// [`ReadError::Segment`]: a block that may contain a match is damaged.
+    /// [`ReadError::Changed`]: its events are not those that were signed. [`ReadError::Gone`]: the
+    /// caller has left. The scan has then ended.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator of results would go on after one"
@@ -195,6 +204,7 @@ impl Scan {
     fn step(&mut self, slot: usize) -> Result<Step, ReadError> {
         let limit = self.heap.peek().map(|Reverse((key, _))| *key);
         let (matcher, visible, inner) = (&self.matcher, self.visible, &self.inner);
+        let view = &self.view;
         let order = matcher.query().order;
         let Some(source) = self.sources.get_mut(slot) else { return Ok(Step::End) };
         let mut looked = 0_u32;
@@ -203,7 +213,7 @@ impl Scan {
             if looked.is_multiple_of(LOOK_EVERY) && matcher.query().gone.is_gone() {
                 return Err(ReadError::Gone);
             }
-            let Some((key, row)) = source.peek(inner, matcher.query())? else {
+            let Some((key, row)) = source.peek(inner, view, matcher.query())? else {
                 return Ok(Step::End);
             };
             if limit.is_some_and(|limit| key > limit) {
@@ -234,7 +244,12 @@ enum Step {
 
 impl Source {
     /// Returns the key and the row of the next event, opening the next block if necessary.
-    fn peek(&mut self, inner: &Inner, query: &Query) -> Result<Option<(Key, usize)>, ReadError> {
+    fn peek(
+        &mut self,
+        inner: &Inner,
+        view: &View,
+        query: &Query,
+    ) -> Result<Option<(Key, usize)>, ReadError> {
         let order = query.order;
         match self {
             Self::Segment { stored, blocks, open, rows } => loop {
@@ -254,7 +269,7 @@ impl Source {
                 if query.gone.is_gone() {
                     return Err(ReadError::Gone);
                 }
-                let block = inner.block(stored, number)?;
+                let block = inner.block(view, stored, number)?;
                 *rows = (0, block.len());
                 *open = Some(block);
             },
@@ -308,6 +323,7 @@ impl Source {
                     return Ok(None);
                 }
                 let Ok(event) = leaf::decode(run.leaf(row)) else { return Ok(None) };
+                inner.check_position(seq, event.tags.stream)?;
                 let found = matcher.tags(&event.tags) && matcher.raw(event.raw);
                 Ok(found.then(|| Record::new(seq, run.leaf(row).to_vec())).flatten())
             }

@@ -84,6 +84,14 @@ impl Term {
         terms
     }
 
+    /// The words that raw bytes must have to contain `phrase` as whole words: all of its words.
+    #[must_use]
+    pub fn of_phrase(phrase: &[u8]) -> Vec<Self> {
+        let mut terms = Vec::new();
+        Self::of_words(phrase, |term| terms.push(term));
+        terms
+    }
+
     fn of_word(word: &[u8]) -> Self {
         let mut lower = [0; 64];
         let lower = &mut lower[..word.len().min(64)];
@@ -103,12 +111,16 @@ impl Term {
     }
 }
 
-/// Calls `each` with offset and bytes of every word: letters, digits, and bytes beyond ASCII.
+/// Whether a byte belongs to a word: letters, digits, and bytes beyond ASCII.
+pub(crate) fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte >= 0x80
+}
+
+/// Calls `each` with offset and bytes of every word.
 fn words<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) {
-    let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
     let mut start = 0;
     for (place, &byte) in bytes.iter().enumerate() {
-        if !inside(byte) {
+        if !in_word(byte) {
             if WORD_SIZES.contains(&(place - start)) {
                 each(start, &bytes[start..place]);
             }
@@ -170,6 +182,16 @@ mod tests {
         assert_eq!(words("was Rejected by"), [Term::of(Field::Word, b"rejected")]);
         assert_eq!(words(" x "), [], "one letter is no word");
         assert_eq!(words("=10.1.2.3 "), [Term::of(Field::Word, b"10")]);
+    }
+
+    #[test]
+    fn a_phrase_is_looked_for_by_all_of_its_words() {
+        let words = |phrase: &str| Term::of_phrase(phrase.as_bytes());
+        let word = |word: &str| Term::of(Field::Word, word.as_bytes());
+        assert_eq!(words("rejected"), [word("rejected")]);
+        assert_eq!(words("10.1.2.30"), [word("10"), word("30")], "one digit is no word");
+        assert_eq!(words("=Failed password"), [word("failed"), word("password")]);
+        assert_eq!(words("x"), []);
     }
 
     #[test]

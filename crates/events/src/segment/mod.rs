@@ -22,6 +22,7 @@ pub use block::Block;
 pub use compress::Compression;
 pub(crate) use derived::Derived;
 pub use error::SegmentError;
+pub(crate) use filter::in_word;
 pub use filter::{Field, Term};
 pub use format::BlockInfo;
 pub use reader::Segment;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use forebay_base::checksum::crc32c;
 use forebay_base::fs::{Access, File, FileSystem};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::block::Block;
 use super::compress;
@@ -188,6 +189,30 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::Block`]: it is damaged. [`SegmentError::Io`].
     pub fn read_block(&self, number: usize) -> Result<Block, SegmentError> {
+        self.read_block_with(number, |_| ())
+    }
+
+    /// Reads a block as [`read_block`](Self::read_block) does, and returns a keyed fingerprint of
+    /// its stored bytes too: without the key no one can make others with the same.
+    ///
+    /// # Errors
+    /// As [`read_block`](Self::read_block).
+    pub(crate) fn read_block_marked(
+        &self,
+        number: usize,
+        key: u64,
+    ) -> Result<(Block, u128), SegmentError> {
+        let mut mark = 0;
+        let block =
+            self.read_block_with(number, |stored| mark = xxh3_128_with_seed(stored, key))?;
+        Ok((block, mark))
+    }
+
+    fn read_block_with(
+        &self,
+        number: usize,
+        look: impl FnOnce(&[u8]),
+    ) -> Result<Block, SegmentError> {
         let Some(info) = self.blocks.get(number) else {
             return Err(self.damaged(self.footer.index_offset, "there is no such block"));
         };
@@ -207,6 +232,7 @@ impl Segment {
         if crc32c(checked) ^ self.salt ^ number as u32 != u32::from_le_bytes(*stored) {
             return Err(bad("its checksum does not match"));
         }
+        look(checked);
         let (kind, raw_size) = match checked {
             [kind, a, b, c, d, ..] => (*kind, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
             _ => return Err(bad("it is truncated")),
@@ -297,7 +323,7 @@ impl Segment {
     }
 
     /// Its file.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -19,6 +19,7 @@ use super::{Inner, Sequencer};
 use crate::batch::Batch;
 use crate::event::EventId;
 use crate::format::entry;
+use crate::format::request::RequestNote;
 use crate::memory::{Run, Table};
 
 /// A batch that was stored.
@@ -106,19 +107,30 @@ impl Inner {
             return Err(AppendError::Commit(self.journal.failure()));
         }
         log.commit(end).map_err(AppendError::Commit)?;
+        self.requests.lock().commit(end);
         self.show(accepted.first_seq + accepted.count);
         Ok(accepted)
     }
 
     /// Assigns positions to a batch and writes it to the log's buffer.
     pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
-        self.submit_when(batch, &|| self.sequencer_with_room())
+        self.submit_when(batch, None, &|| self.sequencer_with_room())
+    }
+
+    /// Like [`submit`](Self::submit), with the note of a request, which counts once the batch is
+    /// acknowledged; the batch may be empty.
+    pub(crate) fn submit_noted(
+        &self,
+        batch: Batch,
+        note: RequestNote,
+    ) -> Result<Submitted<'_>, AppendError> {
+        self.submit_when(batch, Some(note), &|| self.sequencer_with_room())
     }
 
     /// Like [`submit`](Self::submit), for entries of the store itself: they are few, and are written
     /// while memory tables cannot become segments.
     pub(crate) fn submit_system(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
-        self.submit_when(batch, &|| {
+        self.submit_when(batch, None, &|| {
             let sequencer = self.sequencer.lock();
             match &sequencer.closed {
                 Some(reason) => Err(AppendError::closed(reason)),
@@ -130,11 +142,17 @@ impl Inner {
     fn submit_when<'a>(
         &'a self,
         batch: Batch,
+        note: Option<RequestNote>,
         lock: &dyn Fn() -> Result<MutexGuard<'a, Sequencer>, AppendError>,
     ) -> Result<Submitted<'a>, AppendError> {
-        let (Some(&first_id), Some(&last_id)) = (batch.ids().first(), batch.ids().last()) else {
+        if batch.is_empty() && note.is_none() {
             return Err(AppendError::Empty);
-        };
+        }
+        let first_id = batch.ids().first().copied().unwrap_or_default();
+        let last_id = batch.ids().last().copied().unwrap_or_default();
+        let encoded = note.as_ref().map(RequestNote::encode);
+        // The store's own entries are kept by every rule.
+        let received = (!batch.is_system()).then(|| self.now_ns());
         let mut run = Run::new(batch);
         let hashes = self.tree.as_ref().map(|tree| {
             tree.help();
@@ -145,7 +163,7 @@ impl Inner {
         let (mut sequencer, first_seq, end, epoch) = loop {
             let sequencer = lock()?;
             let first_seq = sequencer.next_seq;
-            let header = entry::header(first_seq, count as u32);
+            let header = entry::start(first_seq, count as u32, encoded.as_deref());
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             let (log, epoch) = self.journal.get().map_err(not_taken)?;
             if let Some(source) = log.stalled() {
@@ -164,6 +182,17 @@ impl Inner {
         sequencer.next_seq += count;
         sequencer.log_end = end;
         let size = run.leaf_bytes().len() as u64;
+        if let Some(note) = note {
+            self.requests.lock().submit(end, note);
+        }
+        if count == 0 {
+            drop(sequencer);
+            let accepted = Accepted { first_seq, count, first_id, last_id };
+            return Ok(Submitted { inner: self, promise: Promise { accepted, end, epoch } });
+        }
+        if let Some(now_ns) = received {
+            sequencer.active.receive(now_ns);
+        }
         sequencer.active.push(run);
         // After the memory table: a reader that finds a leaf in the tree finds its event.
         if let (Some(tree), Some(hashes)) = (&self.tree, hashes) {

@@ -13,28 +13,18 @@ use forebay_base::error_chain::chain;
 
 use super::flush::FlushError;
 use super::manifest::{remove, segment_path};
+use super::retention::{self, Expiry, Recorded};
 use super::view::Stored;
 use super::{AppendError, Inner, Store};
 use crate::checkpoint::{Checkpoint, SignedNote};
-use crate::event::Tags;
 use crate::format::leaf;
-use crate::format::system::is_reserved;
 use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
-use crate::segment::{Block, Field, SegmentError, SegmentWriter, Term};
+use crate::segment::{Block, SegmentError, SegmentWriter};
 
 /// Number of neighbours of similar size that are joined.
 const JOINED: usize = 4;
 /// Segments are not joined across this many nanoseconds of event time: one day.
 const PARTITION_NS: i64 = 86_400_000_000_000;
-
-/// A retention rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retention {
-    /// Its stream; `None`: all streams without a separate rule.
-    pub stream: Option<String>,
-    /// Retention time, in nanoseconds of event time.
-    pub keep_ns: i64,
-}
 
 /// The result of pruning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,53 +35,6 @@ pub struct Pruned {
     pub segments: u64,
     /// Bytes by which the store's segments shrank.
     pub bytes: u64,
-}
-
-/// The rules, and the current time.
-#[derive(Debug)]
-pub(super) struct Expiry<'a> {
-    rules: &'a [Retention],
-    pub(super) now_ns: i64,
-}
-
-impl Expiry<'_> {
-    /// The rule of a stream; none for the store's own entries, which stay.
-    pub(super) fn rule(&self, stream: &str) -> Option<&Retention> {
-        if is_reserved(stream) {
-            return None;
-        }
-        let named = |rule: &&Retention| rule.stream.as_deref() == Some(stream);
-        let rule = self.rules.iter().find(named);
-        rule.or_else(|| self.rules.iter().find(|rule| rule.stream.is_none()))
-    }
-
-    /// Time before which events of a stream are expired.
-    fn horizon_ns(&self, stream: &str) -> i64 {
-        self.rule(stream).map_or(i64::MIN, |rule| self.now_ns.saturating_sub(rule.keep_ns))
-    }
-
-    pub(super) fn keeps(&self, tags: &Tags<'_>, timestamp_ns: i64) -> bool {
-        timestamp_ns >= self.horizon_ns(tags.stream)
-    }
-
-    /// Lower bound of the number of expired events in a segment, estimated from its index.
-    fn expired_in(&self, stored: &Stored) -> u64 {
-        let mut sum = 0;
-        for (number, block) in (0u32..).zip(stored.segment.blocks()) {
-            let gone = self.rules.iter().any(|rule| {
-                let horizon = self.now_ns.saturating_sub(rule.keep_ns);
-                let terms: Vec<Term> = rule
-                    .stream
-                    .iter()
-                    .map(|stream| Term::of(Field::Stream, stream.as_bytes()))
-                    .collect();
-                block.time_min_ns < horizon
-                    && stored.segment.may_match(number, &terms).unwrap_or(true)
-            });
-            sum += if gone { u64::from(block.rows) } else { 0 };
-        }
-        sum
-    }
 }
 
 impl Inner {
@@ -124,32 +67,90 @@ impl Inner {
         view.segments.windows(JOINED).find(joinable).map(<[_]>::to_vec)
     }
 
-    /// Removes expired events from segments of which at least one in `share` is expired.
+    /// Removes expired events from segments of which at least one in `share` is expired, and what
+    /// exceeds the maximum size.
     fn prune(&self, share: u64) -> Result<Pruned, FlushError> {
         self.begin_recording().map_err(|error| FlushError::Sign(Box::new(error)))?;
         let _maintaining = self.maintaining.lock();
         self.record_policy()?;
         let mut pruned = Pruned::default();
-        if self.options.retention.is_empty() {
-            return Ok(pruned);
+        if !self.options.retention.is_empty() {
+            self.prune_by_age(share, &mut pruned)?;
         }
+        if let Some(limit) = self.options.retention_size {
+            self.prune_by_size(limit, &mut pruned)?;
+        }
+        Ok(pruned)
+    }
+
+    fn prune_by_age(&self, share: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
         let now_ns = self.now_ns();
+        let arrivals = Arc::clone(&self.arrivals.lock());
         for stored in &self.view().segments {
             // What was recorded is removed, and nothing else: one entry, however often this fails.
             let recorded = self.recorded.lock().get(&stored.entry.number).copied();
-            let now_ns = recorded.unwrap_or(now_ns);
-            let expiry = Expiry { rules: &self.options.retention, now_ns };
+            let now_ns = match recorded {
+                None => now_ns,
+                Some(Recorded::ByAge { now_ns }) => now_ns,
+                Some(Recorded::BySize { .. }) => continue,
+            };
+            let expiry = Expiry::by_age(&self.options.retention, now_ns, Arc::clone(&arrivals));
             let expired = expiry.expired_in(stored);
             if expired == 0 || expired.saturating_mul(share) < stored.entry.rows {
                 continue;
             }
-            let replaced = self.rewrite(std::slice::from_ref(stored), Some(&expiry))?;
-            let Some((rows, bytes)) = replaced else { continue };
+            self.remove(stored, &expiry, pruned)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what exceeds the maximum size. Removed events may leave their hashes, so that once may
+    /// not be enough.
+    fn prune_by_size(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+        loop {
+            let before = pruned.events;
+            self.remove_excess(limit, pruned)?;
+            if pruned.events == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove_excess(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+        let now_ns = self.now_ns();
+        let arrivals = Arc::clone(&self.arrivals.lock());
+        let view = self.view();
+        let end = retention::end_of_excess(&view.segments, limit);
+        for stored in &view.segments {
+            let recorded = self.recorded.lock().get(&stored.entry.number).copied();
+            let end = match recorded {
+                None => end,
+                Some(Recorded::BySize { end }) => end,
+                Some(Recorded::ByAge { .. }) => continue,
+            };
+            if stored.segment.blocks().iter().all(|block| block.seq_min >= end) {
+                continue;
+            }
+            let expiry = Expiry::by_size(limit, end, now_ns, Arc::clone(&arrivals));
+            self.remove(stored, &expiry, pruned)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the expired events of a segment.
+    fn remove(
+        &self,
+        stored: &Arc<Stored>,
+        expiry: &Expiry<'_>,
+        pruned: &mut Pruned,
+    ) -> Result<(), FlushError> {
+        let replaced = self.rewrite(std::slice::from_ref(stored), Some(expiry))?;
+        if let Some((rows, bytes)) = replaced {
             pruned.segments += 1;
             pruned.events += stored.entry.rows - rows;
             pruned.bytes += stored.entry.file_size.saturating_sub(bytes);
         }
-        Ok(pruned)
+        Ok(())
     }
 
     /// Writes one segment in place of the neighbours `old`; returns its rows and bytes, or `None`
@@ -301,7 +302,7 @@ fn keeps(
     row: usize,
 ) -> Result<bool, SegmentError> {
     let tags = leaf::tags(block.tags(row)).map_err(|_| stored.segment.no_event(block.seq(row)))?;
-    Ok(expiry.keeps(&tags, block.timestamp_ns(row)))
+    Ok(expiry.keeps(&tags, block.seq(row), block.timestamp_ns(row)))
 }
 
 /// Writes the events of `old` in order of time, without expired events, and the hashes.

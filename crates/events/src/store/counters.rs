@@ -16,6 +16,8 @@ pub(crate) struct Counters {
     pub(crate) flush_failures: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
+    pub(crate) anchored: AtomicU64,
+    pub(crate) anchor_failures: AtomicU64,
 }
 
 /// The store's current sizes, and its counters since it was opened.
@@ -54,6 +56,10 @@ pub struct Stats {
     pub compactions: u64,
     /// Checkpoints signed.
     pub checkpoints: u64,
+    /// Checkpoints published outside the store.
+    pub anchored: u64,
+    /// Number of failed attempts to publish one.
+    pub anchor_failures: u64,
     /// Write groups of the log.
     pub log_groups: u64,
     /// Syncs of the log.
@@ -90,6 +96,8 @@ impl Inner {
             flush_failures: load(&self.counters.flush_failures),
             compactions: load(&self.counters.compactions),
             checkpoints: load(&self.counters.checkpoints),
+            anchored: load(&self.counters.anchored),
+            anchor_failures: load(&self.counters.anchor_failures),
             log_groups: log.groups,
             log_syncs: log.syncs,
             log_sync_ns: log.sync_ns_total,

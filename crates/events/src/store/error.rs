@@ -142,6 +142,9 @@ pub enum AppendError {
     /// The batch has no events.
     #[error("the batch has no events")]
     Empty,
+    /// The request's key belongs to one with another body: nothing was stored.
+    #[error("the key of the request belongs to a request with another body")]
+    KeyReused,
     /// The log did not accept it: nothing was stored.
     #[error("cannot append the batch to the log")]
     Log(#[source] LogAppendError),
@@ -188,6 +191,24 @@ pub enum ReadError {
     /// A segment is damaged or could not be read.
     #[error("cannot read a segment")]
     Segment(#[source] SegmentError),
+    /// Events are not those that were signed: their bytes were changed, and their checksums
+    /// corrected.
+    #[error(
+        "events {first} to {last} of stream {stream:?} in the {place} were changed: {reason}; run \
+         `forebay events verify`"
+    )]
+    Changed {
+        /// The stream of the first of them, as far as it is known.
+        stream: String,
+        /// The block and the file.
+        place: String,
+        /// Index of the first event among which the change is.
+        first: u64,
+        /// Index of the last.
+        last: u64,
+        /// What was compared.
+        reason: String,
+    },
     /// The caller has left.
     #[error("the caller no longer waits for the result")]
     Gone,

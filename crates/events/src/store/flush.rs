@@ -15,6 +15,7 @@ use std::time::Duration;
 use forebay_base::error_chain::chain;
 use forebay_log::Lsn;
 
+use super::arrivals::Arrivals;
 use super::error::{AppendError, Disk};
 use super::manifest::{SegmentEntry, remove, segment_path, segments_dir};
 use super::view::Stored;
@@ -137,11 +138,13 @@ impl Inner {
             log.commit(log_end).map_err(FlushError::Log)?;
             self.show(end_seq);
         }
+        self.keep_requests(log_end)?;
         let number = self.take_number();
         let (info, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
         })?;
         self.extend_tree_file(end_seq)?;
+        self.note_arrivals(end_seq, table.received_ns())?;
         let mut next = self.manifest.lock().clone();
         next.flushed_seq = end_seq;
         next.log_position = log_end.0;
@@ -159,6 +162,24 @@ impl Inner {
         {
             tracing::warn!("cannot truncate the log of the event store: {}", chain(&error));
         }
+        Ok(())
+    }
+
+    /// Stores the notes of requests whose log entries end at or before `log_end`, which is
+    /// committed: the log will be truncated there.
+    fn keep_requests(&self, log_end: Lsn) -> Result<(), FlushError> {
+        let mut requests = self.requests.lock();
+        requests.commit(log_end);
+        let window = self.options.request_window;
+        requests.write(&*self.fs, &self.dir, self.now_ns(), window).map_err(FlushError::Disk)
+    }
+
+    /// Stores when the events below a position had arrived.
+    fn note_arrivals(&self, end_seq: u64, received_ns: i64) -> Result<(), FlushError> {
+        let mut next = Arrivals::clone(&self.arrivals.lock());
+        next.add(end_seq, received_ns);
+        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
+        *self.arrivals.lock() = Arc::new(next);
         Ok(())
     }
 

@@ -6,6 +6,8 @@
 //! <dir>/log/          batches, as they came
 //! <dir>/segments/     what was in the log, sorted and sealed
 //! <dir>/manifest      which segments there are, and where the log continues
+//! <dir>/arrivals      when events arrived
+//! <dir>/requests      keys of requests, so that none is stored twice
 //! <dir>/tree          roots of all complete subtrees of 256 events
 //! <dir>/key           the key checkpoints are signed with
 //! <dir>/checkpoints   every checkpoint that was signed
@@ -14,7 +16,10 @@
 //! Locks are taken in this order: `maintaining`, `checkpoints`, `sequencer`, the tree's two,
 //! `view`.
 
+mod anchor;
 mod append;
+mod arrivals;
+mod checked;
 mod compact;
 mod counters;
 mod error;
@@ -27,6 +32,8 @@ mod proofs;
 mod read;
 mod record;
 mod replay;
+mod requests;
+mod retention;
 mod revive;
 mod shortage;
 mod signal;
@@ -47,25 +54,33 @@ use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 
+pub use anchor::{AnchorError, Anchored, read_anchor};
 pub use append::{Accepted, Promise, Submitted};
-pub use compact::{Pruned, Retention};
+pub use compact::Pruned;
 pub use counters::Stats;
 pub use error::{AppendError, Disk, OpenError, ReadError};
 pub use open::Recovered;
 pub use options::Options;
 pub use read::Record;
+pub use retention::Retention;
 pub use shortage::Shortage;
 pub use verify::{Fault, Verified, verify};
 
 use crate::batch::Batch;
 use crate::checkpoint::{Checkpoint, History, SigningKey};
+use crate::format::request::{RequestKey, RequestNote};
 use crate::format::system::PolicyEntry;
 use crate::memory::Table;
 use crate::merkle::TreeFile;
+use anchor::Anchor;
+use arrivals::Arrivals;
+use checked::Checks;
 use counters::Counters;
 use journal::Journal;
 use manifest::Manifest;
 use read::Blocks;
+use requests::Requests;
+use retention::Recorded;
 use signal::Signal;
 use tree::TreeKeeper;
 pub(crate) use view::{Stored, View};
@@ -85,6 +100,21 @@ pub(crate) struct Sequencer {
     flush_failure: Option<(String, Option<Shortage>)>,
     /// Why nothing is accepted any more.
     closed: Option<String>,
+}
+
+impl Sequencer {
+    /// One whose next event has position `next_seq`.
+    fn new(next_seq: u64, log_end: Lsn, active: Arc<Table>) -> Self {
+        Self {
+            next_seq,
+            log_end,
+            active,
+            active_since: None,
+            frozen: VecDeque::new(),
+            flush_failure: None,
+            closed: None,
+        }
+    }
 }
 
 /// The key and the checkpoints signed with it.
@@ -129,15 +159,22 @@ pub(crate) struct Inner {
     manifest: Mutex<Manifest>,
     /// Held while segments are changed.
     maintaining: Mutex<()>,
-    /// Segments of which the expired events are recorded but not yet removed, by number, with the
-    /// time of that.
-    recorded: Mutex<HashMap<u64, i64>>,
+    /// Segments of which the expired events are recorded but not yet removed, by number.
+    recorded: Mutex<HashMap<u64, Recorded>>,
+    /// Requests with a key. Locked after the sequencer.
+    requests: Mutex<Requests>,
+    /// When events arrived.
+    arrivals: Mutex<Arc<Arrivals>>,
     /// The recorded retention rules, once they were read.
     policy: Mutex<Option<PolicyEntry>>,
     /// Why nothing is signed any more: the events contradict what was signed.
     distrusted: OnceLock<String>,
+    /// What was published of the checkpoints.
+    anchor: Mutex<Anchor>,
     /// Cache of blocks for readers.
     blocks: Blocks,
+    /// What was compared with the tree.
+    checks: Checks,
     /// Stopped when nothing more is to be signed.
     signing: Signal,
     /// There is something to flush.
@@ -222,6 +259,26 @@ impl Store {
     /// As [`Store::append`].
     pub fn submit(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
         self.inner.submit(batch)
+    }
+
+    /// How far a request with this key was stored, if it was sent within the window of requests.
+    pub(crate) fn request(&self, key: RequestKey) -> Option<RequestNote> {
+        let (now_ns, window) = (self.inner.now_ns(), self.inner.options.request_window);
+        self.inner.requests.lock().get(key, now_ns, window).cloned()
+    }
+
+    /// Like [`Store::submit`], with the note of a request; the batch may be empty.
+    pub(crate) fn submit_noted(
+        &self,
+        batch: Batch,
+        note: RequestNote,
+    ) -> Result<Submitted<'_>, AppendError> {
+        self.inner.submit_noted(batch, note)
+    }
+
+    /// The wall clock time, in nanoseconds since 1970-01-01 UTC.
+    pub(crate) fn now_ns(&self) -> i64 {
+        self.inner.now_ns()
     }
 
     /// Blocks until a batch of this store is durable as configured, and visible to readers.
@@ -314,6 +371,10 @@ impl Store {
             Some(_) => self.inner.checkpoint().map(drop),
             None => Ok(()),
         };
+        if let Err(error) = self.inner.publish() {
+            // The next start publishes it.
+            tracing::error!("cannot publish the last checkpoint: {}", chain(&error));
+        }
         let synced = self.inner.journal.close();
         signed.and(synced.map_err(ReadError::Commit))
     }

@@ -14,12 +14,16 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::arrivals::Arrivals;
+use super::checked::Checks;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
 use super::journal::Journal;
 use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
+use super::replay::Replayed;
+use super::requests::Requests;
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
@@ -136,6 +140,8 @@ impl Inner {
             None => create(&*fs, dir, &options, &log)?,
         };
         let stored = open_segments(&*fs, dir, &manifest, recovered)?;
+        let arrivals = Arrivals::read(&*fs, dir, manifest.flushed_seq)?;
+        let requests = Requests::read(&*fs, dir)?;
         let active = Arc::new(Table::new(manifest.flushed_seq));
         let (tree, tree_file, checkpoints) = if manifest.merkle {
             let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
@@ -144,15 +150,8 @@ impl Inner {
             (None, None, None)
         };
         let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
-        let sequencer = Sequencer {
-            next_seq: manifest.flushed_seq,
-            log_end: Lsn(manifest.log_position),
-            active,
-            active_since: None,
-            frozen: std::collections::VecDeque::new(),
-            flush_failure: None,
-            closed: None,
-        };
+        let log_end = Lsn(manifest.log_position);
+        let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
         let blocks = Blocks::new(options.block_cache_size, options.segment.block_size);
         let inner = Self {
             visible: AtomicU64::new(manifest.flushed_seq),
@@ -172,9 +171,13 @@ impl Inner {
             manifest: Mutex::new(manifest),
             maintaining: Mutex::new(()),
             recorded: Mutex::default(),
+            requests: Mutex::new(requests),
+            arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
+            anchor: Mutex::default(),
             blocks,
+            checks: Checks::new(),
             signing: Signal::default(),
             maintenance: Signal::default(),
             counters: Counters::default(),
@@ -191,7 +194,10 @@ impl Inner {
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
         let from = Lsn(self.manifest.lock().log_position);
-        replay::read(log, from, &mut |lsn, next, run| {
+        replay::read(log, from, &mut |Replayed { lsn, next, run, note }| {
+            if let Some(note) = note {
+                self.requests.lock().add(note);
+            }
             self.take_back(&mut sequencer, lsn, next, run, recovered)
         })?;
         self.show(sequencer.next_seq);
@@ -218,6 +224,8 @@ impl Inner {
         recovered.bytes_from_log += run.leaf_bytes().len() as u64;
         sequencer.next_seq = run.end_seq();
         sequencer.log_end = next;
+        // When it arrived is not known any more: not later than now.
+        sequencer.active.receive(self.now_ns());
         let run = sequencer.active.push(run);
         if let Some(tree) = &self.tree {
             // The tree hashes the leaves later: proofs wait for that, reading does not.

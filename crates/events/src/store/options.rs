@@ -1,10 +1,11 @@
 //! Options of a store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_base::Durability;
 
-use super::compact::Retention;
+use super::retention::Retention;
 use crate::segment::{Compression, SegmentOptions};
 
 /// Options of an open store. Only [`merkle`](Self::merkle) is fixed when the store is created.
@@ -38,10 +39,20 @@ pub struct Options {
     pub compaction_interval: Duration,
     /// Retention rules; without rules events are kept forever.
     pub retention: Vec<Retention>,
+    /// Maximum size of the segments in bytes; above it the events that arrived first are removed.
+    pub retention_size: Option<u64>,
+    /// How long a request with a key is remembered, so that it is not stored again.
+    pub request_window: Duration,
     /// Interval at which checkpoints are signed while events are appended.
     pub checkpoint_interval: Duration,
+    /// Directory outside the store into which checkpoints are published.
+    pub anchor: Option<PathBuf>,
+    /// Minimum time between two published checkpoints, unless publishing failed.
+    pub anchor_interval: Duration,
     /// Size in bytes of the cache of blocks for readers.
     pub block_cache_size: usize,
+    /// Whether what is read is compared with the tree, once for each block.
+    pub verified_reads: bool,
 }
 
 impl Options {
@@ -68,8 +79,13 @@ impl Options {
             flush_interval: Duration::from_secs(60),
             compaction_interval: Duration::from_secs(30),
             retention: Vec::new(),
+            retention_size: None,
+            request_window: Duration::from_secs(24 * 3_600),
             checkpoint_interval: Duration::from_secs(10),
+            anchor: None,
+            anchor_interval: Duration::from_secs(60),
             block_cache_size: 32 << 20,
+            verified_reads: true,
         }
     }
 
@@ -118,6 +134,7 @@ impl Options {
             .saturating_add(log)
             .saturating_add(super::tree::QUEUED_SIZE_MAX)
             .saturating_add(self.block_cache_size)
+            .saturating_add(super::checked::MEMORY)
     }
 
     /// Returns the preset with a name: `balanced`, `max-throughput` or `max-durability`.

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_base::error_chain::chain;
 
+use super::checked::Trust;
 use super::error::ReadError;
 use super::tree::Grown;
 use super::view::View;
@@ -104,6 +105,8 @@ impl Inner {
         let (Some(tree), Some(checkpoints)) = (&self.tree, &self.checkpoints) else {
             return Err(ReadError::NoProofs);
         };
+        // Changed events must not be signed.
+        self.trust();
         self.begin_recording()?;
         let mut checkpoints = checkpoints.lock();
         if let Some(reason) = self.distrusted.get() {
@@ -127,7 +130,9 @@ impl Inner {
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
-        let checkpoint = Checkpoint::recorded(origin, size, root);
+        let latest = checkpoints.latest.as_ref().and_then(|(latest, _)| latest.number());
+        let number = latest.unwrap_or(0).saturating_add(1);
+        let checkpoint = Checkpoint::recorded(origin, size, root, number);
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
@@ -162,38 +167,62 @@ impl Inner {
 
     /// The thread that signs regularly.
     pub(crate) fn sign_now_and_then(&self) {
-        self.check_signed();
+        self.trust();
         let mut signed = 0;
         while !self.shown.is_stopped() {
             let seen = self.signing.count();
             self.signing.wait(seen, self.options.checkpoint_interval);
             let size = self.visible();
-            if size == signed || self.shown.is_stopped() {
+            if self.shown.is_stopped() {
                 continue;
             }
-            match self.checkpoint() {
-                Ok(_) => signed = size,
-                Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
+            if size != signed {
+                match self.checkpoint() {
+                    Ok(_) => signed = size,
+                    Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
+                }
             }
+            self.anchor_now_and_then();
         }
     }
 
-    /// Closes the store for appends if its events differ from those of the newest checkpoint: a
-    /// store that was tampered with must not sign.
-    fn check_signed(&self) {
+    /// Compares the tree with the newest checkpoint, and closes the store for appends if they
+    /// differ: a store that was tampered with must not sign. Then the newest checkpoint that the
+    /// tree does have shows which events can still be read.
+    pub(super) fn compare_with_signed(&self) -> Trust {
         let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
-        let Some((latest, _)) = latest else { return };
-        let found = self
-            .with_tree(|grown, source| grown.tree.root_at(latest.size, source).map_err(path_error));
-        let reason = match found {
-            Ok(root) if root == latest.root => return,
-            Ok(_) => format!(
-                "its first {} events differ from those it signed; run `forebay events verify`",
-                latest.size
-            ),
+        let Some((latest, _)) = latest else { return Trust::default() };
+        let reason = match self.root_of_size(latest.size) {
+            Ok(root) if root == latest.root => return Trust::default(),
+            Ok(_) => format!("the first {} events differ from those it signed", latest.size),
             Err(error) => chain(&error).to_string(),
         };
-        self.distrust(reason);
+        self.distrust(format!("{reason}; run `forebay events verify`"));
+        let from = self.newest_matching();
+        Trust { refused: from..latest.size, reason }
+    }
+
+    fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
+        self.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
+    }
+
+    /// The size of the newest checkpoint whose root the tree has, or 0. Those before it match too,
+    /// so it is found by halving.
+    fn newest_matching(&self) -> u64 {
+        let Some(checkpoints) = &self.checkpoints else { return 0 };
+        let (notes, key) = {
+            let checkpoints = checkpoints.lock();
+            (checkpoints.history.notes(), checkpoints.key.verifier().clone())
+        };
+        let signed: Vec<(u64, Hash)> = notes
+            .map_while(Result::ok)
+            .filter_map(|note| Checkpoint::open(note.as_bytes(), &key).ok())
+            .map(|checkpoint| (checkpoint.size, checkpoint.root))
+            .collect();
+        let matching = signed.partition_point(|(size, root)| {
+            self.root_of_size(*size).is_ok_and(|found| found == *root)
+        });
+        matching.checked_sub(1).and_then(|at| signed.get(at)).map_or(0, |(size, _)| *size)
     }
 
     /// Accepts and signs nothing more.

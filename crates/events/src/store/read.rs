@@ -10,7 +10,7 @@ use super::view::{Stored, View};
 use super::{Inner, Store};
 use crate::event::{Event, EventId};
 use crate::format::leaf;
-use crate::segment::{Block, SegmentError};
+use crate::segment::Block;
 
 /// A stored event: its position and its canonical bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,13 +76,18 @@ impl Blocks {
         Self { cache: Cache::with_weighter(count.max(1), size as u64, ByBytes) }
     }
 
-    /// A block of a segment, from the cache or the disk.
-    pub(crate) fn get(&self, stored: &Stored, number: u32) -> Result<Arc<Block>, SegmentError> {
+    /// A block of a segment from the cache, or as `read` returns it.
+    fn get(
+        &self,
+        stored: &Stored,
+        number: u32,
+        read: impl FnOnce() -> Result<Arc<Block>, ReadError>,
+    ) -> Result<Arc<Block>, ReadError> {
         let key = (stored.entry.number, number);
         if let Some(block) = self.cache.get(&key) {
             return Ok(block);
         }
-        let block = Arc::new(stored.segment.read_block(number as usize)?);
+        let block = read()?;
         self.cache.insert(key, Arc::clone(&block));
         Ok(block)
     }
@@ -96,7 +101,7 @@ impl Inner {
         for stored in &view.segments {
             let mut found: Option<Record> = None;
             for number in stored.segment.find_id(id).map_err(ReadError::Segment)? {
-                let block = self.block(stored, number)?;
+                let block = self.block(&view, stored, number)?;
                 for row in block.rows_of(id) {
                     if found.as_ref().is_none_or(|found| block.seq(row) < found.seq) {
                         found = Some(self.record_of(stored, &block, row)?);
@@ -109,15 +114,29 @@ impl Inner {
         }
         for table in &view.tables {
             if let Some((run, index)) = table.find(id, visible) {
-                return Ok(Record::new(run.first_seq + index as u64, run.leaf(index).to_vec()));
+                return self.logged(run.first_seq + index as u64, run.leaf(index));
             }
         }
         Ok(None)
     }
 
-    /// A block of a segment, from the cache or the disk.
-    pub(crate) fn block(&self, stored: &Stored, number: u32) -> Result<Arc<Block>, ReadError> {
-        self.blocks.get(stored, number).map_err(ReadError::Segment)
+    /// A block of a segment, from the cache or the disk; its events are those of the tree.
+    ///
+    /// * `view`: the one that has the segment.
+    pub(crate) fn block(
+        &self,
+        view: &View,
+        stored: &Stored,
+        number: u32,
+    ) -> Result<Arc<Block>, ReadError> {
+        self.blocks.get(stored, number, || self.read_checked(view, stored, number))
+    }
+
+    /// An event in memory as a record.
+    fn logged(&self, seq: u64, leaf: &[u8]) -> Result<Option<Record>, ReadError> {
+        let Some(record) = Record::new(seq, leaf.to_vec()) else { return Ok(None) };
+        self.check_position(seq, record.event().tags.stream)?;
+        Ok(Some(record))
     }
 
     /// A row of a block as a record.
@@ -137,7 +156,7 @@ impl Inner {
     pub(crate) fn at(&self, view: &View, seq: u64) -> Result<Option<Record>, ReadError> {
         if let Some(stored) = view.segment_at(seq) {
             for number in stored.segment.blocks_of_seq(seq..seq + 1) {
-                let block = self.block(stored, number)?;
+                let block = self.block(view, stored, number)?;
                 if let Some(row) = (0..block.len()).find(|&row| block.seq(row) == seq) {
                     return self.record_of(stored, &block, row).map(Some);
                 }
@@ -145,7 +164,7 @@ impl Inner {
             return Ok(None);
         }
         let found = view.table_at(seq).and_then(|table| table.at(seq));
-        Ok(found.and_then(|(run, index)| Record::new(seq, run.leaf(index).to_vec())))
+        found.map_or(Ok(None), |(run, index)| self.logged(seq, run.leaf(index)))
     }
 }
 
@@ -153,7 +172,8 @@ impl Store {
     /// Returns the event with an id: the first that was accepted under it.
     ///
     /// # Errors
-    /// [`ReadError::Segment`]: it may be in a segment that is damaged.
+    /// [`ReadError::Segment`]: it may be in a segment that is damaged. [`ReadError::Changed`]: it
+    /// may be among events that are not those that were signed.
     pub fn get(&self, id: EventId) -> Result<Option<Record>, ReadError> {
         self.inner.find(id)
     }
@@ -161,7 +181,8 @@ impl Store {
     /// Returns the event at a position; `None` if it was pruned, or does not exist yet.
     ///
     /// # Errors
-    /// [`ReadError::Segment`]: it is in a segment that is damaged.
+    /// [`ReadError::Segment`]: it is in a segment that is damaged. [`ReadError::Changed`]: it is
+    /// among events that are not those that were signed.
     pub fn at(&self, seq: u64) -> Result<Option<Record>, ReadError> {
         if seq >= self.inner.visible() {
             return Ok(None);

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::compact::Expiry;
 use super::error::OpenError;
 use super::flush::FlushError;
+use super::retention::Expiry;
 use super::view::{Stored, View};
 use super::{AppendError, Inner, Promise, ReadError};
 use crate::batch::{Batch, BatchError};
@@ -105,7 +105,13 @@ impl Inner {
             .options
             .retention
             .iter()
-            .map(|rule| RuleEntry { stream: rule.stream.clone(), keep_ns: rule.keep_ns });
+            .map(|rule| (rule.stream.clone(), Some(rule.keep_ns), None));
+        let size = self.options.retention_size.map(|limit| (None, None, Some(limit)));
+        let rules = rules.chain(size).map(|(stream, keep_ns, keep_bytes)| RuleEntry {
+            stream,
+            keep_ns,
+            keep_bytes,
+        });
         let rules = PolicyEntry { rules: rules.collect() };
         if self.recorded_policy() == rules || self.tree.is_none() {
             return Ok(());
@@ -152,7 +158,7 @@ impl Inner {
                 self.record(entries.into_iter()).map_err(FlushError::Record)?;
                 first = end;
             }
-            self.recorded.lock().insert(number, expiry.now_ns);
+            self.recorded.lock().insert(number, expiry.recorded());
         }
         self.checkpoint().map(drop).map_err(|error| FlushError::Sign(Box::new(error)))
     }
@@ -199,7 +205,7 @@ fn expired(
                 continue;
             }
             let tags = leaf::tags(block.tags(row)).map_err(|_| stored.segment.no_event(seq))?;
-            if !expiry.keeps(&tags, block.timestamp_ns(row)) {
+            if !expiry.keeps(&tags, seq, block.timestamp_ns(row)) {
                 bytes.clear();
                 block.leaf(row, &mut bytes);
                 let of_stream = match gone.get_mut(tags.stream) {
@@ -213,9 +219,8 @@ fn expired(
     let mut entries = Vec::new();
     for (stream, mut events) in gone {
         events.sort_unstable_by_key(|(seq, _)| *seq);
-        let Some(rule) = expiry.rule(&stream) else { continue };
-        let rule = RuleEntry { stream: rule.stream.clone(), keep_ns: rule.keep_ns };
-        let before = crate::render::time(expiry.now_ns.saturating_sub(rule.keep_ns));
+        let Some((rule, before)) = expiry.rule(&stream) else { continue };
+        let before = crate::render::time(before);
         let mut rest = events.as_slice();
         while let Some((entry, after)) = first_entry(&rule, &before, &stream, rest) {
             entries.push(SystemEntry::Prune(entry));

@@ -7,11 +7,20 @@ use std::sync::mpsc;
 use forebay_log::{Log, Lsn};
 
 use super::error::OpenError;
+use crate::format::request::RequestNote;
 use crate::format::{entry, leaf};
 use crate::memory::Run;
 
-/// An entry: its position, the position of the next one, and its events.
-type Entry = (Lsn, Lsn, Run);
+/// An entry of the log.
+pub(super) struct Replayed {
+    /// Its position, and that of the next one.
+    pub(super) lsn: Lsn,
+    pub(super) next: Lsn,
+    /// Its events.
+    pub(super) run: Run,
+    /// The note of a request.
+    pub(super) note: Option<RequestNote>,
+}
 
 /// Calls `each` with every batch from position `from` on, in order.
 ///
@@ -20,7 +29,7 @@ type Entry = (Lsn, Lsn, Run);
 pub(super) fn read(
     log: &Log,
     from: Lsn,
-    each: &mut dyn FnMut(Lsn, Lsn, Run) -> Result<(), OpenError>,
+    each: &mut dyn FnMut(Replayed) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     let mut starts = vec![from];
     let segments = log.segments().map_err(OpenError::LogFiles)?;
@@ -54,17 +63,15 @@ pub(super) fn read(
 
 /// Returns the pieces in order.
 fn in_order(
-    receive: &mpsc::Receiver<(usize, Result<Vec<Entry>, OpenError>)>,
-    each: &mut dyn FnMut(Lsn, Lsn, Run) -> Result<(), OpenError>,
+    receive: &mpsc::Receiver<(usize, Result<Vec<Replayed>, OpenError>)>,
+    each: &mut dyn FnMut(Replayed) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     let mut waiting = BTreeMap::new();
     let mut expected = 0;
     for (piece, read) in receive {
         waiting.insert(piece, read);
         while let Some(read) = waiting.remove(&expected) {
-            for (lsn, next, run) in read? {
-                each(lsn, next, run)?;
-            }
+            read?.into_iter().try_for_each(&mut *each)?;
             expected += 1;
         }
     }
@@ -77,23 +84,24 @@ fn piece_of(
     start: Lsn,
     end: Option<Lsn>,
     stop: &AtomicBool,
-) -> Result<Vec<Entry>, OpenError> {
+) -> Result<Vec<Replayed>, OpenError> {
     let mut entries = Vec::new();
     let mut reader = log.reader(start);
     while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
         if end.is_some_and(|end| found.lsn >= end) || stop.load(Ordering::Relaxed) {
             break;
         }
-        let run = run_of(found.payload)
+        let (run, note) = run_of(found.payload)
             .map_err(|reason| OpenError::Entry { lsn: found.lsn.0, reason })?;
-        entries.push((found.lsn, found.next, run));
+        entries.push(Replayed { lsn: found.lsn, next: found.next, run, note });
     }
     Ok(entries)
 }
 
 /// Decodes a log entry as a run with its leaves split.
-fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
+fn run_of(payload: &[u8]) -> Result<(Run, Option<RequestNote>), &'static str> {
     let batch = entry::decode(payload)?;
+    let note = batch.note.map(RequestNote::decode).transpose()?;
     let mut ids = Vec::with_capacity(batch.ends.len());
     let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
     let mut start = 0;
@@ -104,5 +112,6 @@ fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
         timestamps_ns.push(parts.timestamp_ns);
         start = end as usize;
     }
-    Ok(Run::from_columns(batch.first_seq, batch.leaves.to_vec(), batch.ends, ids, timestamps_ns))
+    let leaves = batch.leaves.to_vec();
+    Ok((Run::from_columns(batch.first_seq, leaves, batch.ends, ids, timestamps_ns), note))
 }

@@ -12,7 +12,7 @@ use forebay_log::Lsn;
 use super::error::OpenError;
 use super::open::open_log;
 use super::proofs::Source;
-use super::replay;
+use super::replay::{self, Replayed};
 use super::view::View;
 use super::{Inner, Sequencer};
 use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
@@ -42,7 +42,9 @@ impl Inner {
             return Err(OpenError::Foreign { path: self.dir.clone() });
         }
         let (mut end_seq, mut log_end) = (flushed, from);
-        replay::read(&log, from, &mut |lsn, next, run| {
+        let mut read_end = from;
+        replay::read(&log, from, &mut |Replayed { lsn, next, run, .. }| {
+            read_end = next;
             if run.end_seq() <= end_seq {
                 return Ok(());
             }
@@ -61,6 +63,10 @@ impl Inner {
             return Err(error);
         }
         self.forget_behind(&mut sequencer, end_seq, log_end)?;
+        let mut requests = self.requests.lock();
+        requests.commit(read_end);
+        requests.forget_pending();
+        drop(requests);
         self.journal.put(log, !self.quiet);
         self.show(end_seq);
         drop(sequencer);

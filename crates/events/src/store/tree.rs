@@ -52,6 +52,15 @@ pub(crate) struct Grown {
     pub(crate) log_end: Lsn,
 }
 
+/// What the tree has of a tile.
+#[derive(Debug)]
+pub(crate) enum TileHashes {
+    /// The root of a complete tile.
+    Root(Hash),
+    /// The leaves of the last one.
+    Edge(Vec<Hash>),
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     items: VecDeque<(Leaves, Lsn)>,
@@ -104,6 +113,20 @@ impl TreeKeeper {
         let mut grown = self.grown.lock();
         self.take_up(&mut grown);
         grown
+    }
+
+    /// What the tree has of a tile; `None` beyond its end.
+    pub(crate) fn tile(&self, tile: u64) -> Option<TileHashes> {
+        let of = |grown: &Grown| {
+            let at = usize::try_from(tile).ok()?;
+            grown.tree.tile_roots().get(at).copied().map(TileHashes::Root)
+        };
+        if let Some(root) = of(&self.grown.lock()) {
+            return Some(root);
+        }
+        let grown = self.current();
+        let edge = || (grown.tree.tile_roots().len() as u64 == tile).then(|| grown.tree.edge());
+        of(&grown).or_else(|| edge().map(|leaves| TileHashes::Edge(leaves.to_vec())))
     }
 
     /// Adds the queued leaves to the tree.

@@ -1,18 +1,17 @@
 //! Verification: every stored byte is read and hashed again, and the result is compared with what
 //! was signed.
 //!
-//! It needs no open store and trusts nothing it reads: segments are read completely and their
-//! digests computed, every event becomes a leaf hash, and the tree is built only from those. The
-//! first damage of every kind is reported; verification continues after it if possible.
-
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "positions are differences within one tile or batch"
-)]
+//! It trusts nothing it reads: segments are read completely and their digests computed, every event
+//! becomes a leaf hash, and the tree is built only from those. The first damage of every kind is
+//! reported; verification continues after it if possible. It needs no open store, but an open one
+//! can verify itself too (`online`).
 
 mod absent;
 mod leaves;
+mod log;
+mod online;
 mod segments;
+mod signed;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,17 +19,19 @@ use std::sync::Arc;
 
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
-use forebay_log::Lsn;
 
+use super::arrivals::Arrivals;
 use super::error::{Disk, OpenError};
-use super::manifest::{Manifest, segment_path};
-use crate::checkpoint::{Checkpoint, History, VerifierKey, load_key};
+use super::manifest::Manifest;
+use super::proofs::Source;
+use super::requests::Requests;
+use crate::checkpoint::VerifierKey;
 use crate::format::system::SystemEntry;
-use crate::format::{entry, leaf};
 use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
-use crate::segment::Segment;
-use absent::Signed;
 use leaves::Leaves;
+use log::Segments;
+use segments::Opened;
+use signed::{History, Signed};
 
 /// Events of a tile.
 const TILE: u64 = TILE_WIDTH as u64;
@@ -49,6 +50,11 @@ pub enum Fault {
     /// The log is damaged.
     Log {
         /// What is wrong, and where.
+        found: String,
+    },
+    /// Another file of the store is damaged.
+    File {
+        /// What is wrong, and in which.
         found: String,
     },
     /// The tree's file is damaged, or does not match the events.
@@ -82,6 +88,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Segment { path, found } => write!(formatter, "{}: {found}", path.display()),
             Self::Log { found } => write!(formatter, "log: {found}"),
+            Self::File { found } => formatter.write_str(found),
             Self::Tree { found } => write!(formatter, "tree: {found}"),
             Self::Checkpoint { found } => write!(formatter, "checkpoint: {found}"),
             Self::Absent { first, last } => {
@@ -148,20 +155,16 @@ pub fn verify(
             OpenError::Io(Disk::new("lock", &path, source))
         }
     })?;
-    let mut verifying = Verifying {
-        fs,
-        dir,
-        manifest,
-        on_event,
-        entries: Vec::new(),
-        damaged: Vec::new(),
-        signed: Vec::new(),
-        verified: Verified::default(),
-    };
-    let mut leaves = verifying.segments();
+    let (opened, faults) = segments::open_all(&**fs, dir, &manifest);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let read = segments::read(&opened, faults, manifest.merkle, threads, on_event);
+    let mut verifying = Verifying::new(fs, dir, manifest, on_event);
+    verifying.small_files();
+    let mut leaves = verifying.segments(read);
     let end_seq = verifying.log(&mut leaves);
     if verifying.manifest.merkle {
-        verifying.proofs(&leaves, end_seq, since, key);
+        let history = verifying.history_in_files();
+        verifying.proofs(&leaves, end_seq, &opened, None, history, since, key);
     } else if !since.is_empty() {
         let found = "this event store keeps no proofs".to_owned();
         verifying.verified.faults.push(Fault::Checkpoint { found });
@@ -183,15 +186,60 @@ struct Verifying<'a> {
     verified: Verified,
 }
 
-impl Verifying<'_> {
-    /// Reads all segments.
-    fn segments(&mut self) -> Leaves {
-        let read = segments::read(self.fs, self.dir, &self.manifest, self.on_event);
+/// The source of leaf hashes for roots of sizes inside a tile.
+enum Inside<'a> {
+    Files(Segments<'a>),
+    Open(&'a Source<'a>),
+}
+
+impl LeafHashes for Inside<'_> {
+    type Error = String;
+
+    fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, String> {
+        match self {
+            Self::Files(files) => files.leaf_hashes(first, count),
+            Self::Open(source) => source.leaf_hashes(first, count),
+        }
+    }
+}
+
+impl<'a> Verifying<'a> {
+    fn new(
+        fs: &'a Arc<dyn FileSystem>,
+        dir: &'a Path,
+        manifest: Manifest,
+        on_event: &'a (dyn Fn(u64) + Sync),
+    ) -> Self {
+        Self {
+            fs,
+            dir,
+            manifest,
+            on_event,
+            entries: Vec::new(),
+            damaged: Vec::new(),
+            signed: Vec::new(),
+            verified: Verified::default(),
+        }
+    }
+
+    /// Reads the files of arrivals and requests.
+    fn small_files(&mut self) {
+        let arrivals = Arrivals::read(&**self.fs, self.dir, self.manifest.flushed_seq);
+        let requests = Requests::read(&**self.fs, self.dir);
+        for error in [arrivals.err(), requests.err()].into_iter().flatten() {
+            self.verified.faults.push(Fault::File { found: chain(&error).to_string() });
+        }
+    }
+
+    /// Takes over what was read of the segments.
+    fn segments(&mut self, read: segments::Read) -> Leaves {
         self.verified.events += read.events;
         self.verified.leaf_bytes += read.leaf_bytes;
         self.verified.faults.extend(read.faults);
         self.entries = read.entries;
-        self.damaged = read.damaged;
+        let damaged = |number: u64| read.damaged.contains(&number);
+        let segments = self.manifest.segments.iter().filter(|entry| damaged(entry.number));
+        self.damaged = segments.map(|entry| entry.first_seq..entry.end_seq).collect();
         for entry in &self.manifest.segments {
             self.verified.segments += 1;
             self.verified.file_bytes += entry.file_size;
@@ -200,64 +248,30 @@ impl Verifying<'_> {
         read.leaves
     }
 
-    /// Reads the log from where the segments end; returns the position after its last event.
-    fn log(&mut self, leaves: &mut Leaves) -> u64 {
-        let mut end_seq = self.manifest.flushed_seq;
-        let from = Lsn(self.manifest.log_position);
-        let log_dir = self.dir.join("log");
-        let mut faults = Vec::new();
-        let mut hashes = Vec::new();
-        let (mut events, mut leaf_bytes) = (0, 0);
-        let merkle = self.manifest.merkle;
-        let entries = &mut self.entries;
-        let checked = forebay_log::check_entries(
-            &**self.fs,
-            &log_dir,
-            &mut |found| {
-                if found.lsn < from || !faults.is_empty() {
-                    return;
-                }
-                match entry_hashes(found.payload, merkle, &mut hashes) {
-                    Ok((first_seq, count, size)) if first_seq == end_seq => {
-                        entries.extend(entries_of(found.payload));
-                        for (place, &hash) in hashes.iter().enumerate() {
-                            leaves.put(first_seq + place as u64, hash);
-                        }
-                        end_seq += count;
-                        events += count;
-                        leaf_bytes += size;
-                        (self.on_event)(count);
-                    }
-                    Ok((first_seq, count, _)) if first_seq + count <= end_seq => {}
-                    Ok((first_seq, ..)) => faults.push(format!(
-                        "the entry at {} starts with event {first_seq}, not {end_seq}",
-                        found.lsn
-                    )),
-                    Err(reason) => faults.push(format!("the entry at {}: {reason}", found.lsn)),
-                }
-            },
-            &mut |damage| self.verified.faults.push(Fault::Log { found: damage.to_string() }),
-        );
-        self.verified.faults.extend(faults.into_iter().map(|found| Fault::Log { found }));
-        match checked {
-            Ok(log) => self.verified.file_bytes += log.bytes,
-            Err(error) => {
-                self.verified.faults.push(Fault::Log { found: chain(&error).to_string() });
-            }
-        }
-        self.verified.events += events;
-        self.verified.leaf_bytes += leaf_bytes;
-        end_seq
-    }
-
     /// Compares the tree of the events with the tree's file and with all signed checkpoints.
+    ///
+    /// * `open`: where hashes inside a tile are, if the store is open.
+    #[expect(clippy::too_many_arguments, reason = "each is a result of an earlier step")]
     fn proofs(
         &mut self,
         leaves: &Leaves,
         end_seq: u64,
+        opened: &[Opened<'_>],
+        open: Option<&Source<'_>>,
+        history: History,
         since: &[String],
         key: Option<&VerifierKey>,
     ) {
+        let tree = self.tree(leaves, end_seq);
+        self.verified.root = tree.as_ref().map(Tree::root);
+        self.signed(tree.as_ref(), open, history, since, key);
+        let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
+        absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
+        absent::check_roots(opened, &self.entries, verified);
+    }
+
+    /// The tree of the events, compared with the tree's file; `None` if hashes are missing.
+    fn tree(&mut self, leaves: &Leaves, end_seq: u64) -> Option<Tree> {
         let tiles = self.manifest.flushed_seq / TILE;
         let id = self.manifest.log_id;
         let stored = match TreeFile::read(&**self.fs, &self.dir.join("tree"), id, tiles) {
@@ -310,187 +324,8 @@ impl Verifying<'_> {
                 "some of the events' hashes are missing, so the root cannot be computed".to_owned();
             self.verified.faults.push(Fault::Tree { found });
         }
-        self.verified.root = tree.as_ref().map(Tree::root);
-        self.signed(tree.as_ref(), since, key);
-        let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
-        absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
-        absent::check_roots(&**self.fs, self.dir, &self.manifest, &self.entries, verified);
+        tree
     }
-
-    /// Checks signature and root of the store's own checkpoints, and of the given ones.
-    fn signed(&mut self, tree: Option<&Tree>, since: &[String], key: Option<&VerifierKey>) {
-        let own = match load_key(&**self.fs, &self.dir.join("key")) {
-            Ok(Some(own)) => Some(own.verifier().clone()),
-            Ok(None) => {
-                self.checkpoint_fault("the store's key is missing".to_owned());
-                None
-            }
-            Err(error) => {
-                self.checkpoint_fault(chain(&error).to_string());
-                None
-            }
-        };
-        let id = self.manifest.log_id;
-        match History::read(&**self.fs, &self.dir.join("checkpoints"), id) {
-            Ok(notes) => {
-                if notes.torn() > 0 {
-                    let torn = notes.torn();
-                    self.checkpoint_fault(format!(
-                        "{torn} bytes follow the last complete checkpoint: a checkpoint is \
-                         incomplete or damaged"
-                    ));
-                }
-                for note in notes {
-                    match (note, &own) {
-                        (Ok(note), Some(own)) => self.note(tree, &note, own),
-                        (Ok(_), None) => {}
-                        (Err(error), _) => self.checkpoint_fault(chain(&error).to_string()),
-                    }
-                }
-            }
-            Err(error) => self.checkpoint_fault(chain(&error).to_string()),
-        }
-        if let (Some(key), Some(own)) = (key, &own)
-            && key != own
-        {
-            self.checkpoint_fault(
-                "the store signs with a different key from the one given".to_owned(),
-            );
-        }
-        if let Some(key) = key.or(own.as_ref()) {
-            since.iter().for_each(|note| self.note(tree, note, key));
-        }
-    }
-
-    /// Checks one signed note.
-    fn note(&mut self, tree: Option<&Tree>, note: &str, key: &VerifierKey) {
-        let checkpoint = match Checkpoint::open(note.as_bytes(), key) {
-            Ok(checkpoint) => checkpoint,
-            Err(error) => return self.checkpoint_fault(chain(&error).to_string()),
-        };
-        self.verified.checkpoints += 1;
-        let source = Segments { fs: self.fs, dir: self.dir, manifest: &self.manifest };
-        let found = tree.and_then(|tree| contradiction(tree, &checkpoint, &source));
-        self.signed.push(Signed {
-            size: checkpoint.size,
-            recorded: checkpoint.is_recorded(),
-            confirmed: found.is_none(),
-        });
-        if let Some(found) = found {
-            self.verified.faults.push(Fault::History { size: checkpoint.size, found });
-        }
-    }
-
-    fn checkpoint_fault(&mut self, found: String) {
-        self.verified.faults.push(Fault::Checkpoint { found });
-    }
-}
-
-/// Returns how a tree contradicts a checkpoint, if it does.
-fn contradiction(tree: &Tree, checkpoint: &Checkpoint, source: &Segments<'_>) -> Option<String> {
-    if checkpoint.size > tree.size() {
-        let missing = checkpoint.size - tree.size();
-        return Some(format!("its newest {missing} events are missing"));
-    }
-    match tree.root_at(checkpoint.size, source) {
-        Ok(root) if root == checkpoint.root => None,
-        Ok(root) => Some(format!(
-            "the events give the root {root}, but {} was signed: events were changed, \
-             reordered or replaced",
-            checkpoint.root
-        )),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-/// Leaf hashes from the files, for roots of sizes inside a tile.
-struct Segments<'a> {
-    fs: &'a Arc<dyn FileSystem>,
-    dir: &'a Path,
-    manifest: &'a Manifest,
-}
-
-impl LeafHashes for Segments<'_> {
-    type Error = String;
-
-    fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, String> {
-        let end = first + count as u64;
-        let mut hashes = Vec::with_capacity(count);
-        for entry in &self.manifest.segments {
-            let (from, to) = (first.max(entry.first_seq), end.min(entry.end_seq));
-            if from < to {
-                let path = segment_path(self.dir, entry.number);
-                let found = Segment::open(&**self.fs, &path)
-                    .and_then(|segment| super::proofs::leaf_hashes_of(&segment, from, to))
-                    .map_err(|error| chain(&error).to_string())?;
-                hashes.extend(found);
-            }
-        }
-        if hashes.len() < count {
-            self.hashes_in_log(first + hashes.len() as u64, count - hashes.len(), &mut hashes)?;
-        }
-        Ok(hashes)
-    }
-}
-
-impl Segments<'_> {
-    /// Adds the hashes of `count` events from `first` that are in the log.
-    fn hashes_in_log(&self, first: u64, count: usize, out: &mut Vec<Hash>) -> Result<(), String> {
-        let end = first + count as u64;
-        let mut hashes = Vec::new();
-        let mut next = first;
-        let mut each = |found: forebay_log::CheckedEntry<'_>| {
-            if found.lsn < Lsn(self.manifest.log_position) {
-                return;
-            }
-            if let Ok((first_seq, count, _)) = entry_hashes(found.payload, true, &mut hashes)
-                && (first_seq..first_seq + count).contains(&next)
-            {
-                let from = (next - first_seq) as usize;
-                let to = (end.min(first_seq + count) - first_seq) as usize;
-                out.extend_from_slice(hashes.get(from..to).unwrap_or_default());
-                next = first_seq + to as u64;
-            }
-        };
-        forebay_log::check_entries(&**self.fs, &self.dir.join("log"), &mut each, &mut |_| {})
-            .map_err(|error| chain(&error).to_string())?;
-        if next == end { Ok(()) } else { Err(format!("event {next} is not in the log")) }
-    }
-}
-
-/// First position, count and bytes of an entry's events; their hashes replace `hashes`.
-fn entry_hashes(
-    payload: &[u8],
-    merkle: bool,
-    hashes: &mut Vec<Hash>,
-) -> Result<(u64, u64, u64), &'static str> {
-    let batch = entry::decode(payload)?;
-    let ends: Vec<usize> = batch.ends.iter().map(|&end| end as usize).collect();
-    let mut start = 0;
-    for &end in &ends {
-        let bytes = batch.leaves.get(start..end).ok_or("a leaf is truncated")?;
-        leaf::decode(bytes).map_err(|error| error.reason)?;
-        start = end;
-    }
-    hashes.clear();
-    if merkle {
-        hash_all(batch.leaves, &ends, hashes);
-    }
-    Ok((batch.first_seq, ends.len() as u64, batch.leaves.len() as u64))
-}
-
-/// The store's own entries in a log entry, with their positions.
-fn entries_of(payload: &[u8]) -> Vec<(u64, SystemEntry)> {
-    let Ok(batch) = entry::decode(payload) else { return Vec::new() };
-    let mut start = 0;
-    let leaves = batch.ends.iter().map(|&end| {
-        let leaf = batch.leaves.get(start..end as usize).unwrap_or_default();
-        start = end as usize;
-        leaf
-    });
-    let decoded = leaves.map(|leaf| leaf::decode(leaf).ok().as_ref().and_then(SystemEntry::decode));
-    let positions = batch.first_seq..;
-    positions.zip(decoded).filter_map(|(seq, entry)| Some((seq, entry?))).collect()
 }
 
 /// Hashes the leaves that end at `ends` in `bytes`.

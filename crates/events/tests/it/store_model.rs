@@ -24,7 +24,8 @@ use forebay_events::{AppendError, Batch, Draft, EventId, OpenError, Options, Sto
 pub(crate) const DIR: &str = "/data/events";
 /// When every test begins, in milliseconds.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
-const HOUR_NS: i64 = 3_600_000_000_000;
+/// How long events of the short stream are kept.
+const KEEP_NS: i64 = 500_000_000_000;
 
 /// Everything small, so that everything happens often.
 pub(crate) fn options(durability: Durability) -> Options {
@@ -40,7 +41,7 @@ pub(crate) fn options(durability: Durability) -> Options {
             text_filter: true,
         },
         segment_events_max: 400,
-        retention: vec![Retention { stream: Some("short".to_owned()), keep_ns: HOUR_NS }],
+        retention: vec![Retention { stream: Some("short".to_owned()), keep_ns: KEEP_NS }],
         ..Options::balanced()
     }
 }
@@ -66,6 +67,8 @@ pub(crate) struct Kept {
     pub(crate) id: EventId,
     pub(crate) timestamp_ns: i64,
     pub(crate) short: bool,
+    /// When it was appended.
+    pub(crate) received_ns: i64,
     pub(crate) leaf: Vec<u8>,
 }
 
@@ -79,7 +82,7 @@ pub(crate) struct Model {
     /// On stable storage whatever the durability.
     pub(crate) synced: usize,
     pub(crate) checkpoints: Vec<(u64, Hash, String)>,
-    /// Events of the short stream before this may have been removed.
+    /// Events of the short stream that arrived before this may have been removed.
     pub(crate) horizon_ns: i64,
     /// All of those at positions below have been removed.
     pub(crate) pruned_below: usize,
@@ -122,6 +125,7 @@ pub(crate) fn batch(rng: &mut Rng, count: usize, now_ns: i64) -> (Batch, Vec<Kep
             id,
             timestamp_ns,
             short,
+            received_ns: now_ns,
             leaf: leaf.to_vec(),
         })
         .collect();
@@ -148,6 +152,7 @@ impl Kept {
             && query.ip.is_none_or(|ip| event.tags.ip == Some(ip))
             && query.severity_min.is_none_or(|least| event.tags.severity >= least)
             && query.contains.iter().all(has)
+            && query.words.iter().all(|words| crate::store_queries::has_words(words, event.raw))
             && query.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
     }
 }
@@ -190,7 +195,7 @@ impl Model {
                 self.cut(seq);
                 let (id, timestamp_ns) = (event.id, event.timestamp_ns);
                 let leaf = record.leaf().to_vec();
-                self.add(vec![Kept { id, timestamp_ns, short: false, leaf }]);
+                self.add(vec![Kept { id, timestamp_ns, short: false, received_ns: 0, leaf }]);
             }
         }
     }
@@ -214,7 +219,7 @@ impl Model {
     }
 
     pub(crate) fn expired(&self, seq: usize) -> bool {
-        self.events[seq].short && self.events[seq].timestamp_ns < self.horizon_ns
+        self.events[seq].short && self.events[seq].received_ns < self.horizon_ns
     }
 
     /// One step of the workload; an error ends it.
@@ -230,14 +235,14 @@ impl Model {
                 self.met.insert("flush");
             }
             1 => {
-                self.horizon_ns = now_ns(clock) - HOUR_NS;
+                self.horizon_ns = now_ns(clock) - KEEP_NS;
                 store.compact()?;
                 self.absorb(store);
                 self.met.insert("compact");
             }
             2 => {
                 clock.advance(Duration::from_secs(600));
-                self.horizon_ns = now_ns(clock) - HOUR_NS;
+                self.horizon_ns = now_ns(clock) - KEEP_NS;
                 let pruned = store.prune()?;
                 self.absorb(store);
                 if pruned.events > 0 {
@@ -271,7 +276,7 @@ impl Model {
 
     /// Prunes what is expired now; with everything in segments, all of that is removed.
     pub(crate) fn prune(&mut self, store: &Store, clock: &ManualClock) -> u64 {
-        self.horizon_ns = now_ns(clock) - HOUR_NS;
+        self.horizon_ns = now_ns(clock) - KEEP_NS;
         let gone = store.prune().unwrap().events;
         self.absorb(store);
         self.pruned_below = self.events.len();

@@ -1,16 +1,19 @@
 //! Any appends, flushes, joins, prunings and reopenings: every way of reading gives the same as a
 //! plain list of the events.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_base::clock::ManualClock;
+use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_base::waiting::Waiting;
 use forebay_events::query::{Cursor, Order, Query};
-use forebay_events::{EventId, ReadError, Severity, Store};
+use forebay_events::{Batch, Draft, EventId, Options, ReadError, Severity, Store};
 use proptest::prelude::*;
 
-use crate::store_model::{Model, START_MS, now_ns, open};
+use crate::store_model::{DIR, Model, START_MS, now_ns, open};
+use crate::store_tamper::{last_segment, read, segment_path, write};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -47,7 +50,7 @@ fn query(rng: &mut Rng, now_ns: i64) -> Query {
     if rng.one_in(3) {
         query.to_ns = Some(time(rng));
     }
-    match rng.below(9) {
+    match rng.below(11) {
         0 => query.stream = Some("short".to_owned()),
         1 => query.stream = Some("main".to_owned()),
         2 => query.kind = Some(format!("kind{}", rng.below(5))),
@@ -55,7 +58,9 @@ fn query(rng: &mut Rng, now_ns: i64) -> Query {
         4 => query.contains = vec![format!("user{} ", rng.below(9)).into_bytes()],
         5 => query.contains = vec![b" did 1".to_vec(), b"xxxx".to_vec()],
         6 => query.contains = vec![format!(" did {} ", rng.next_u64()).into_bytes()],
-        7 => query.regex = Some(regex::bytes::Regex::new("^user[3-5] .*7 ").unwrap()),
+        7 => query.words = vec![format!("user{}", rng.below(9)).into_bytes()],
+        8 => query.words = vec![b"did".to_vec(), rng.below(90).to_string().into_bytes()],
+        9 => query.regex = Some(regex::bytes::Regex::new("^user[3-5] .*7 ").unwrap()),
         _ => query.severity_min = Some([Severity::Unknown, Severity::Low][rng.below(2)]),
     }
     if rng.one_in(4) {
@@ -164,4 +169,108 @@ fn a_search_whose_asker_has_left_ends_whether_or_not_it_finds_anything() {
     assert!(matches!(store.scan(nothing).next(), Err(ReadError::Gone)));
     assert!(store.scan(Query::default()).next().unwrap().is_some(), "others go on");
     store.close().unwrap();
+}
+
+#[test]
+fn a_search_for_random_needles_finds_what_a_scan_finds() {
+    let disk = SimFs::new(12);
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let store = open(&disk, &clock, "os".parse().unwrap()).unwrap();
+    let mut rng = Rng::new(12);
+    let words = ["rejected", "user7", "10", "1", "für", "a", "Timeout", "x9"];
+    let between = [" ", "=", ".", "", ", ", "_"];
+    let mut raws: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..40 {
+        let mut batch = Batch::new("main");
+        for _ in 0..20 {
+            let mut raw = String::new();
+            for _ in 0..1 + rng.below(6) {
+                raw += words[rng.below(words.len())];
+                raw += between[rng.below(between.len())];
+            }
+            raws.push(raw.into_bytes());
+            let draft = Draft { raw: raws.last().unwrap().into(), ..Draft::default() };
+            batch.push(&draft, now_ns(&clock)).unwrap();
+        }
+        store.append(batch).unwrap();
+    }
+    store.flush().unwrap();
+    let find = |query: Query| {
+        let mut scan = store.scan(query);
+        let mut found = Vec::new();
+        while let Some(record) = scan.next().unwrap() {
+            found.push(record.event().raw.to_vec());
+        }
+        found.sort_unstable();
+        found
+    };
+    let all = find(Query::default());
+    for _ in 0..400 {
+        let raw = &raws[rng.below(raws.len())];
+        let start = rng.below(raw.len());
+        let needle = raw[start..start + 1 + rng.below(raw.len() - start)].to_vec();
+        let contains = Query { contains: vec![needle.clone()], ..Query::default() };
+        let mut expected = all.clone();
+        expected.retain(|raw| raw.windows(needle.len()).any(|part| part == needle));
+        assert_eq!(find(contains), expected, "{needle:?}");
+        let words = Query { words: vec![needle.clone()], ..Query::default() };
+        expected.retain(|raw| has_words(&needle, raw));
+        assert_eq!(find(words), expected, "{needle:?}");
+    }
+    store.close().unwrap();
+}
+
+#[test]
+fn a_search_for_a_single_word_reads_only_blocks_whose_filter_has_it() {
+    let disk = SimFs::new(13);
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let options = Options {
+        memory_table_events: 100_000,
+        verified_reads: false,
+        ..crate::store_model::options("os".parse().unwrap())
+    };
+    let open = || {
+        let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+        Store::open_quiet(fs, clock.clone(), Path::new(DIR), options.clone()).unwrap().0
+    };
+    let store = open();
+    let mut batch = Batch::new("main");
+    for number in 0..400 {
+        let what = if number == 300 { "rejected" } else { "accepted" };
+        let raw = format!("{what} {number}").into_bytes().into();
+        batch.push(&Draft { raw, ..Draft::default() }, now_ns(&clock) + number).unwrap();
+    }
+    store.append(batch).unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    // The first block, which has none of the words, cannot be read.
+    let path = segment_path(last_segment(&disk).1);
+    let mut bytes = read(&disk, &path);
+    bytes[40] ^= 1;
+    write(&disk, &path, &bytes);
+    let store = open();
+    let count = |query: Query| {
+        let mut scan = store.scan(query);
+        let mut count = 0;
+        while scan.next()?.is_some() {
+            count += 1;
+        }
+        Ok::<_, ReadError>(count)
+    };
+    let words = vec![b"rejected".to_vec()];
+    assert_eq!(count(Query { words, ..Query::default() }).unwrap(), 1);
+    let contains = vec![b"rejected".to_vec()];
+    assert!(count(Query { contains, ..Query::default() }).is_err(), "it may be part of a word");
+}
+
+/// Whether a needle is in `raw` without a word that continues over its ends.
+pub(crate) fn has_words(needle: &[u8], raw: &[u8]) -> bool {
+    let inside = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b >= 0x80);
+    (0..raw.len()).any(|start| {
+        raw[start..].strip_prefix(needle).is_some_and(|rest| {
+            let joined = |left, right| inside(left) && inside(right);
+            let before = joined(raw[..start].last(), needle.first());
+            !before && !joined(needle.last(), rest.first())
+        })
+    })
 }

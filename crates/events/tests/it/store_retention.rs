@@ -147,3 +147,103 @@ fn only_tiles_of_which_something_stays_keep_hashes_also_across_segments() {
     store.close().unwrap();
     assert_eq!(faults(&disk, &[]), [""; 0]);
 }
+
+/// Appends an event of `debug` with a time that its producer claims.
+fn claim(store: &Store, clock: &ManualClock, time: &str) {
+    let mut batch = Batch::new("debug");
+    let timestamp_ns = forebay_events::query::parse_time(time);
+    assert!(timestamp_ns.is_some(), "{time}");
+    let raw = time.as_bytes().into();
+    batch.push(&Draft { timestamp_ns, raw, ..Draft::default() }, now_ns(clock)).unwrap();
+    store.append(batch).unwrap();
+}
+
+#[test]
+fn events_are_kept_from_their_arrival_whatever_time_their_producer_claims() {
+    let (disk, clock) = (SimFs::new(3), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    for time in ["1999-12-31T00:00:00Z", "2090-01-01T00:00:00Z", "2023-11-14T00:00:00Z"] {
+        claim(&store, &clock, time);
+    }
+    store.flush().unwrap();
+    assert_eq!(store.prune().unwrap().events, 0, "they arrived just now");
+    clock.advance(HOUR / 2);
+    claim(&store, &clock, "1999-12-31T00:00:00Z");
+    store.close().unwrap();
+    let store = open(&disk, &clock);
+    store.flush().unwrap();
+    clock.advance(HOUR / 2 + Duration::from_secs(1));
+    assert_eq!(store.prune().unwrap().events, 3);
+    assert_eq!(count(&store, "debug"), 1, "it arrived half an hour later");
+    clock.advance(HOUR / 2);
+    assert_eq!(store.prune().unwrap().events, 1);
+    store.close().unwrap();
+    assert_eq!(faults(&disk, &[]), [""; 0]);
+}
+
+#[test]
+fn events_that_arrived_before_arrivals_were_recorded_are_kept_by_their_time() {
+    let (disk, clock) = (SimFs::new(4), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    claim(&store, &clock, "1999-12-31T00:00:00Z");
+    claim(&store, &clock, "2023-11-14T22:13:20Z");
+    store.flush().unwrap();
+    store.close().unwrap();
+    // As a store of an earlier version was.
+    disk.remove_file(&Path::new(DIR).join("arrivals")).unwrap();
+    let store = open(&disk, &clock);
+    claim(&store, &clock, "1999-12-31T00:00:00Z");
+    store.flush().unwrap();
+    assert_eq!(store.prune().unwrap().events, 1, "the old one of the earlier version");
+    clock.advance(2 * HOUR);
+    assert_eq!(store.prune().unwrap().events, 2);
+    store.close().unwrap();
+    assert_eq!(faults(&disk, &[]), [""; 0]);
+}
+
+#[test]
+fn damaged_arrivals_are_an_error() {
+    let (disk, clock) = (SimFs::new(5), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    append(&store, &clock, "web", 10);
+    store.flush().unwrap();
+    store.close().unwrap();
+    let path = Path::new(DIR).join("arrivals");
+    let mut bytes = crate::store_tamper::read(&disk, &path);
+    bytes[12] ^= 1;
+    crate::store_tamper::write(&disk, &path, &bytes);
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let opened = Store::open_quiet(fs, clock, Path::new(DIR), options());
+    assert!(opened.unwrap_err().to_string().contains("arrivals"));
+}
+
+#[test]
+fn above_the_maximum_size_the_events_that_arrived_first_are_removed_and_recorded() {
+    let (disk, clock) = (SimFs::new(6), Arc::new(ManualClock::new(START_MS)));
+    let limit = 200_000;
+    let options = Options { retention: Vec::new(), retention_size: Some(limit), ..options() };
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let (store, _) = Store::open_quiet(fs, clock.clone(), Path::new(DIR), options).unwrap();
+    for round in 0..6 {
+        append(&store, &clock, ["web", "audit"][round % 2], 400);
+        store.flush().unwrap();
+        clock.advance(HOUR);
+    }
+    let before = store.stats();
+    assert!(before.segment_bytes > limit, "{before:?}");
+    let pruned = store.prune().unwrap();
+    let after = store.stats();
+    assert!(after.segment_bytes <= limit && after.segment_bytes > limit / 2, "{after:?}");
+    // The newest are all there, and none of the first.
+    let first = (0..2_400).find(|&seq| store.at(seq).unwrap().is_some()).unwrap();
+    assert!((first..2_400).all(|seq| store.at(seq).unwrap().is_some()));
+    assert_eq!(first, pruned.events);
+    assert_eq!(store.prune().unwrap().events, 0, "there is room now");
+    let mut scan = store.scan(Query { kind: Some("prune".to_owned()), ..Query::default() });
+    let record = scan.next().unwrap().unwrap();
+    let entry: serde_json::Value = serde_json::from_slice(record.event().raw).unwrap();
+    assert_eq!(entry["rule"], serde_json::json!({ "stream": null, "keep_bytes": limit }));
+    drop(scan);
+    store.close().unwrap();
+    assert_eq!(faults(&disk, &[]), [""; 0]);
+}

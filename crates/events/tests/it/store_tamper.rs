@@ -139,7 +139,7 @@ pub(crate) fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mu
 }
 
 /// Makes the tree's file match the current events, none of them pruned.
-fn forge_tree(disk: &SimFs) {
+pub(crate) fn forge_tree(disk: &SimFs) {
     let (manifest, _) = last_segment(disk);
     let log_id: [u8; 16] = manifest[33..49].try_into().unwrap();
     let count = u32::from_le_bytes(manifest[57..61].try_into().unwrap()) as usize;
@@ -159,7 +159,7 @@ fn forge_tree(disk: &SimFs) {
 }
 
 /// The same event with something else in its raw bytes.
-fn rewritten(leaf: &[u8]) -> Vec<u8> {
+pub(crate) fn rewritten(leaf: &[u8]) -> Vec<u8> {
     let event: Event<'_> = forebay_events::format::leaf::decode(leaf).unwrap();
     let mut raw = event.raw.to_vec();
     raw[0] ^= 1;

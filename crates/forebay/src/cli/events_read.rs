@@ -87,6 +87,9 @@ pub(super) struct FilterArgs {
     /// Only events whose raw bytes contain this text. May be repeated; all must match.
     #[arg(long, value_name = "TEXT")]
     contains: Vec<String>,
+    /// Only events that contain this text as whole words. May be repeated; all must match.
+    #[arg(long, value_name = "TEXT")]
+    word: Vec<String>,
     /// Only events whose raw bytes match this regular expression.
     #[arg(long, value_name = "REGEX")]
     regex: Option<regex::bytes::Regex>,
@@ -101,6 +104,7 @@ impl FilterArgs {
             ip: self.ip,
             severity_min: self.severity,
             contains: self.contains.iter().map(|text| text.as_bytes().to_vec()).collect(),
+            words: self.word.iter().map(|text| text.as_bytes().to_vec()).collect(),
             regex: self.regex.clone(),
             ..Query::default()
         }
@@ -119,6 +123,7 @@ impl FilterArgs {
         self.ip.iter().for_each(|ip| add("ip", ip.to_string()));
         self.severity.iter().for_each(|least| add("severity", least.name().to_owned()));
         self.contains.iter().for_each(|text| add("contains", text.clone()));
+        self.word.iter().for_each(|text| add("word", text.clone()));
         self.regex.iter().for_each(|regex| add("regex", regex.as_str().to_owned()));
         let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
         parameters.iter().map(|(name, value)| format!("&{name}={}", escaped(value))).collect()

@@ -345,9 +345,21 @@ settings! {
         compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
         /// How often a checkpoint is signed while events arrive. Empty: 10s; 1s in max-durability.
         checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
-        /// How long events are kept, by their timestamps. Empty: forever. 30d applies to every
+        /// Directory outside the data directory, on another machine if possible, into which signed
+        /// checkpoints are published. `forebay events verify --anchor` compares the store with them.
+        /// Empty: none.
+        anchor("events.anchor"): Option<PathBuf> = "";
+        /// Minimum time between two published checkpoints.
+        anchor_interval("events.anchor_interval"): HumanDuration = "1m";
+        /// How long events are kept, from their arrival. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
+        /// Maximum size of all segments. Above it the events of any stream that arrived first are
+        /// removed, a sixteenth of the size at a time. Empty: no limit.
+        retention_size("events.retention_size"): Option<ByteSize> = "";
+        /// How long an append with an Idempotency-Key is remembered, so that it is not stored again.
+        /// At most 32768 are remembered.
+        idempotency_window("events.idempotency_window"): HumanDuration = "24h";
         /// Field that has the time of a record, with dots between nested ones. Empty: recognised by
         /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
         time_field("events.time_field"): ByStream = "";
@@ -360,6 +372,10 @@ settings! {
         type_field("events.type_field"): ByStream = "";
         /// Memory for the cache of segment blocks. Empty: 32MiB.
         block_cache_size("events.block_cache_size"): Option<ByteSize> = "";
+        /// Whether events are compared with the signed tree when their block is first read. An event
+        /// that was changed, with corrected checksums, is then an error. False: only checksums are
+        /// compared, and what was changed can be read.
+        verified_reads("events.verified_reads"): bool = "true";
         /// Maximum size of the body of POST /v1/events.
         body_size_max("events.body_size_max"): ByteSize = "256MiB";
         /// Maximum memory for bodies being received. Further requests are refused with 429 and

@@ -91,6 +91,8 @@ fn asked(query: &Query) -> Value {
     let contains: Vec<_> =
         query.contains.iter().map(|text| String::from_utf8_lossy(text)).collect();
     put("contains", (!contains.is_empty()).then(|| json!(contains)));
+    let words: Vec<_> = query.words.iter().map(|text| String::from_utf8_lossy(text)).collect();
+    put("word", (!words.is_empty()).then(|| json!(words)));
     put("regex", query.regex.as_ref().map(|regex| regex.as_str().into()));
     asked.into()
 }

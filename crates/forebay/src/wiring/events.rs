@@ -23,7 +23,12 @@ pub(crate) fn options(config: &Config) -> Options {
     };
     let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     options.merkle = from.merkle;
+    options.verified_reads = from.verified_reads;
     options.retention.clone_from(&from.retention.0);
+    options.anchor.clone_from(&from.anchor);
+    options.anchor_interval = from.anchor_interval.get();
+    options.request_window = from.idempotency_window.get();
+    options.retention_size = from.retention_size.map(|bytes| bytes.0);
     if let Some(origin) = &from.origin {
         options.origin.clone_from(origin);
     }

@@ -12,6 +12,6 @@ mod hostile;
 mod model;
 mod reclaim;
 mod reclaim_crash;
-mod support;
+pub(crate) mod support;
 mod truth;
 mod views;

@@ -5,29 +5,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
-
-use forebay_base::fs::FileSystem;
 
 use super::leaves::{Leaves, Mask};
+use super::segments::Opened;
+use super::signed::Signed;
 use super::{Fault, TILE, Verified};
 use crate::format::system::{PruneEntry, RecordingEntry, SystemEntry};
 use crate::segment::Segment;
-use crate::store::manifest::{Manifest, segment_path};
 use crate::store::record::root_of;
 
 /// Maximum number of ranges of absent events that are reported one by one.
 const REPORTED_MAX: usize = 10_000;
-
-/// A checkpoint whose signature is right.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Signed {
-    pub(super) size: u64,
-    /// Whether its store records what it removes.
-    pub(super) recorded: bool,
-    /// Whether its root is that of the events.
-    pub(super) confirmed: bool,
-}
 
 /// Indexes named by entries.
 #[derive(Debug, Default)]
@@ -221,18 +209,16 @@ impl Absences {
 
 /// Compares the root of each entry with the hashes that are left of its events, if all are.
 pub(super) fn check_roots(
-    fs: &dyn FileSystem,
-    dir: &Path,
-    manifest: &Manifest,
+    opened: &[Opened<'_>],
     entries: &[(u64, SystemEntry)],
     verified: &mut Verified,
 ) {
     // Damaged segments are reported elsewhere.
-    let with_stubs = manifest.segments.iter().filter_map(|entry| {
-        let segment = Segment::open(fs, &segment_path(dir, entry.number)).ok()?;
-        (segment.info().stubs > 0).then_some(segment)
-    });
-    let segments: Vec<Segment> = with_stubs.collect();
+    let segments: Vec<&Segment> = opened
+        .iter()
+        .map(|opened| &*opened.segment)
+        .filter(|segment| segment.info().stubs > 0)
+        .collect();
     for (seq, entry) in entries {
         let SystemEntry::Prune(entry) = entry else { continue };
         let hashes = hashes_of(&segments, entry);
@@ -244,7 +230,7 @@ pub(super) fn check_roots(
     }
 }
 
-fn hashes_of(segments: &[Segment], entry: &PruneEntry) -> Vec<crate::merkle::Hash> {
+fn hashes_of(segments: &[&Segment], entry: &PruneEntry) -> Vec<crate::merkle::Hash> {
     let mut hashes = Vec::new();
     for range in entry.ranges() {
         for segment in segments {

@@ -1,8 +1,7 @@
-//! Reads and hashes every byte of every segment, on as many threads as there are processors.
+//! Reads and hashes every byte of every segment.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_base::error_chain::chain;
@@ -27,22 +26,54 @@ pub(super) struct Read {
     pub(super) leaf_bytes: u64,
     /// The store's own entries, with their positions.
     pub(super) entries: Vec<(u64, SystemEntry)>,
-    /// Positions of segments that could not be read completely.
-    pub(super) damaged: Vec<Range<u64>>,
+    /// Numbers of segments that could not be read completely.
+    pub(super) damaged: Vec<u64>,
     /// The first fault of each segment.
     pub(super) faults: Vec<Fault>,
 }
 
+impl Read {
+    /// Adds what was read of other segments.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.leaves.absorb(other.leaves);
+        self.events += other.events;
+        self.leaf_bytes += other.leaf_bytes;
+        self.entries.extend(other.entries);
+        self.damaged.extend(other.damaged);
+        self.faults.extend(other.faults);
+    }
+}
+
 /// A segment that could be opened.
-struct Opened<'a> {
+pub(super) struct Opened<'a> {
     /// What its blocks add up to.
     derived: Mutex<Derived>,
     /// The random key of sums over its ids.
     key: u64,
-    entry: &'a SegmentEntry,
+    entry: SegmentEntry,
     path: PathBuf,
-    segment: Segment,
+    pub(super) segment: Handle<'a>,
 }
+
+/// An open segment, of the verification or of the store.
+pub(super) enum Handle<'a> {
+    Own(Box<Segment>),
+    Store(&'a Segment),
+}
+
+impl Deref for Handle<'_> {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        match self {
+            Self::Own(segment) => segment,
+            Self::Store(segment) => segment,
+        }
+    }
+}
+
+/// A fault with the number of its segment, and its place there.
+pub(super) type Placed = (u64, usize, Fault);
 
 /// A piece of work.
 enum Work {
@@ -51,30 +82,42 @@ enum Work {
     Stubs(usize),
 }
 
-/// Reads all segments of a manifest.
-pub(super) fn read(
-    fs: &Arc<dyn FileSystem>,
+impl<'a> Opened<'a> {
+    pub(super) fn new(entry: &SegmentEntry, path: PathBuf, segment: Handle<'a>) -> Self {
+        let (derived, key) = (Mutex::default(), Uuid::new_v4().as_u64_pair().0);
+        Self { derived, key, entry: entry.clone(), path, segment }
+    }
+}
+
+/// Opens all segments of a manifest.
+pub(super) fn open_all(
+    fs: &dyn FileSystem,
     dir: &Path,
     manifest: &Manifest,
-    on_event: &(dyn Fn(u64) + Sync),
-) -> Read {
-    let mut faults: Vec<(u64, usize, Fault)> = Vec::new();
-    let mut opened = Vec::new();
+) -> (Vec<Opened<'static>>, Vec<Placed>) {
+    let (mut opened, mut faults) = (Vec::new(), Vec::new());
     for entry in &manifest.segments {
         let path = segment_path(dir, entry.number);
         match open(fs, entry, &path) {
-            Ok(segment) => {
-                let (derived, key) = (Mutex::default(), Uuid::new_v4().as_u64_pair().0);
-                opened.push(Opened { derived, key, entry, path, segment });
-            }
-            Err(found) => {
-                faults.push((entry.number, 0, Fault::Segment { path, found }));
-            }
+            Ok(segment) => opened.push(Opened::new(entry, path, Handle::Own(Box::new(segment)))),
+            Err(found) => faults.push((entry.number, 0, Fault::Segment { path, found })),
         }
     }
-    let works = works(&opened);
+    (opened, faults)
+}
+
+/// Reads segments.
+///
+/// * `faults`: those of segments that could not be opened.
+pub(super) fn read(
+    opened: &[Opened<'_>],
+    faults: Vec<Placed>,
+    merkle: bool,
+    threads: usize,
+    on_event: &(dyn Fn(u64) + Sync),
+) -> Read {
+    let works = works(opened);
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let sum = Mutex::new((Read::default(), faults));
     std::thread::scope(|scope| {
         for _ in 0..threads.min(works.len()) {
@@ -83,9 +126,7 @@ pub(super) fn read(
                 let mut hasher = Hasher::default();
                 while let Some(work) = works.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let before = read.events;
-                    if let Err((at, place, found)) =
-                        hasher.work(work, &opened, manifest.merkle, &mut read)
-                    {
+                    if let Err((at, place, found)) = hasher.work(work, opened, merkle, &mut read) {
                         let path = at.path.clone();
                         let fault = Fault::Segment { path, found };
                         sum.lock().1.push((at.entry.number, place, fault));
@@ -103,11 +144,13 @@ pub(super) fn read(
     let (mut read, mut faults) = sum.into_inner();
     for opened in opened {
         let Opened { derived, key, entry, path, segment } = opened;
+        let derived = std::mem::take(&mut *derived.lock());
         // What was damaged adds up to nothing.
         if faults.iter().all(|(number, ..)| *number != entry.number)
-            && let Err(error) = segment.check_derived(derived.into_inner(), key)
+            && let Err(error) = segment.check_derived(derived, *key)
         {
             let found = chain(&error).to_string();
+            let path = path.clone();
             faults.push((entry.number, usize::MAX, Fault::Segment { path, found }));
         }
     }
@@ -115,15 +158,17 @@ pub(super) fn read(
     // changes.
     faults.sort_by_key(|(number, place, _)| (*number, *place));
     faults.dedup_by_key(|(number, ..)| *number);
-    let damaged = |entry: &&SegmentEntry| faults.iter().any(|(number, ..)| *number == entry.number);
-    let damaged = manifest.segments.iter().filter(damaged);
-    read.damaged = damaged.map(|entry| entry.first_seq..entry.end_seq).collect();
+    read.damaged = faults.iter().map(|(number, ..)| *number).collect();
     read.faults = faults.into_iter().map(|(.., fault)| fault).collect();
     read
 }
 
-fn open(fs: &Arc<dyn FileSystem>, entry: &SegmentEntry, path: &Path) -> Result<Segment, String> {
-    let segment = Segment::open(&**fs, path).map_err(|error| chain(&error).to_string())?;
+pub(super) fn open(
+    fs: &dyn FileSystem,
+    entry: &SegmentEntry,
+    path: &Path,
+) -> Result<Segment, String> {
+    let segment = Segment::open(fs, path).map_err(|error| chain(&error).to_string())?;
     let info = segment.info();
     let same = (info.first_seq, info.end_seq, info.rows, info.file_size)
         == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size)
@@ -214,7 +259,7 @@ impl Hasher {
         read: &mut Read,
         derived: &mut Derived,
     ) -> Result<(), crate::segment::SegmentError> {
-        let segment = &opened.segment;
+        let segment: &Segment = &opened.segment;
         let block = segment.read_block(number)?;
         self.bytes.clear();
         self.ends.clear();
