@@ -1,8 +1,11 @@
 //! The destination of pipelines: what columns and names from outside may do to a database.
 
+use std::sync::Arc;
+
 use forebay_pgcopy::{Column, Wire};
 use forebay_postgres::connector::{PostgresDestination, Settings};
-use forebay_sdk::connector::Destination as _;
+use forebay_sdk::acceptance::{self, Capabilities};
+use forebay_sdk::connector::Destination;
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::TargetSettings;
 
@@ -18,6 +21,15 @@ fn settings(into: &str) -> TargetSettings {
         schema_evolution: serde_json::from_value(evolution).unwrap(),
         load_method: forebay_sdk::settings::LoadMethod::Copy,
     }
+}
+
+#[test]
+fn postgres_keeps_the_promises_of_destinations() {
+    let Some(databases) = crate::copying::Databases::new() else { return };
+    let destination: Arc<dyn Destination> = Arc::new(databases.destination("postgres"));
+    let capabilities = Capabilities { replace: true, upsert: true };
+    let kept = databases.runtime.block_on(acceptance::destination(&destination, capabilities));
+    kept.unwrap_or_else(|failure| panic!("{}", crate::copying::chain(&failure)));
 }
 
 #[test]
