@@ -1,11 +1,8 @@
 //! The destination of pipelines: what columns and names from outside may do to a database.
 
-use std::sync::Arc;
-
 use forebay_pgcopy::{Column, Wire};
 use forebay_postgres::connector::{PostgresDestination, Settings};
-use forebay_sdk::acceptance::{self, Capabilities};
-use forebay_sdk::connector::Destination;
+use forebay_sdk::connector::{Cursor, Destination as _, Load};
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::TargetSettings;
 
@@ -24,12 +21,24 @@ fn settings(into: &str) -> TargetSettings {
 }
 
 #[test]
-fn postgres_keeps_the_promises_of_destinations() {
+fn the_end_of_a_load_stores_its_cursor() {
     let Some(databases) = crate::copying::Databases::new() else { return };
-    let destination: Arc<dyn Destination> = Arc::new(databases.destination("postgres"));
-    let capabilities = Capabilities { replace: true, upsert: true };
-    let kept = databases.runtime.block_on(acceptance::destination(&destination, capabilities));
-    kept.unwrap_or_else(|failure| panic!("{}", crate::copying::chain(&failure)));
+    databases.src("create table t (id int); insert into t values (1)");
+    let copy =
+        crate::copying::Copy::new(serde_json::json!({ "name": "t" }), "t", serde_json::json!({}));
+    let cursor = Cursor { rows_at: Some(3), ..Cursor::new("57".into(), Some("x'y".into())) };
+    let stored = databases.runtime.block_on(async {
+        let (context, _cancel) = Context::new("test");
+        let (stream, target) = copy.open(&databases, &context).await.unwrap();
+        let load = crate::copying::load("load-1", &*stream);
+        target.prepare(&load).await.unwrap();
+        let ended = Load { cursor: Some(cursor.clone()), ..load };
+        target.finish(&ended).await.unwrap();
+        let destination = databases.destination("postgres");
+        destination.last_load(&copy.settings()).await.unwrap().unwrap().0
+    });
+    assert!(stored.is_finished);
+    assert_eq!(stored.cursor, Some(cursor));
 }
 
 #[test]
