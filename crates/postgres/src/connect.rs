@@ -30,6 +30,9 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Server {
     config: Config,
+    /// The statements that a connection starts with. As startup options, poolers would refuse them or
+    /// leave them out.
+    session: String,
     tls: Option<Arc<ClientConfig>>,
     name: String,
 }
@@ -75,17 +78,18 @@ impl Server {
             .keepalives_idle(KEEPALIVE.0)
             .keepalives_interval(KEEPALIVE.1)
             .tcp_user_timeout(SEND_TIMEOUT)
-            .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable })
-            .options(format!(
-                // The server, too, notices when the client has gone, and releases its locks.
-                "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 \
-                 -c statement_timeout={timeout_ms} -c idle_in_transaction_session_timeout=0 \
-                 -c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c TimeZone=UTC \
-                 -c extra_float_digits=1 -c bytea_output=hex -c search_path=pg_catalog"
-            ));
+            .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
+        let session = format!(
+            // The server, too, notices when the client has gone, and releases its locks.
+            "set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3; \
+             set statement_timeout = {timeout_ms}; set idle_in_transaction_session_timeout = 0; \
+             set client_encoding = 'UTF8'; set DateStyle = 'ISO'; set IntervalStyle = 'postgres'; \
+             set TimeZone = 'UTC'; set extra_float_digits = 1; set bytea_output = 'hex'; \
+             set search_path = pg_catalog"
+        );
         let tls = is_encrypted.then(|| trusting(settings.tls_ca_file.as_deref()));
         let name = format!("PostgreSQL {database} at {host}:{port} as {user}");
-        Ok(Server { config, tls: tls.transpose()?.map(Arc::new), name })
+        Ok(Server { config, session, tls: tls.transpose()?.map(Arc::new), name })
     }
 
     /// Its name in messages: the server and the user.
@@ -115,7 +119,7 @@ impl Server {
                 error => error,
             }
         };
-        Ok(match &self.tls {
+        let client = match &self.tls {
             None if self.is_socket_file() => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
                 drive(connection);
@@ -135,7 +139,9 @@ impl Server {
                 drive(connection);
                 client
             }
-        })
+        };
+        client.batch_execute(&self.session).await.map_err(failed)?;
+        Ok(client)
     }
 }
 

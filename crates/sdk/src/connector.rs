@@ -76,7 +76,7 @@ pub enum Division {
     Whole,
     /// Into units whose rows are the same in a later run, or into one.
     Stable,
-    /// In any way.
+    /// In any way. Rows that are read again replace those that were read before.
     Any,
     /// Into the units of an unfinished load. A source that cannot reproduce them refuses.
     As(Vec<Unit>),
@@ -103,15 +103,44 @@ pub struct Opening {
 
 /// How far an incremental stream was read: the values of cursor and tie-breaker of the last row, as
 /// the source writes them. Only the source that created it can interpret it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = PipelineCursor)]
 pub struct Cursor {
     /// Value of the cursor field.
     pub value: String,
     /// Value of the tie-breaker field, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub tie_breaker: Option<String>,
+    /// Number of rows with this value that were read, if the source counts them: with more of them
+    /// in the next run, some of them are new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rows_at: Option<u64>,
+    /// Name of the cursor field. The engine records it with a load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub field: Option<String>,
+    /// Name of the tie-breaker field, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub tie_breaker_field: Option<String>,
+}
+
+impl Cursor {
+    /// A cursor with these values of the last row.
+    #[must_use]
+    pub fn new(value: String, tie_breaker: Option<String>) -> Self {
+        Self { value, tie_breaker, ..Self::default() }
+    }
+
+    /// Whether nothing was added between two cursors of the same fields.
+    #[must_use]
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.value == other.value
+            && self.tie_breaker == other.tie_breaker
+            && self.rows_at == other.rows_at
+    }
 }
 
 /// A part of a stream that is committed as one.

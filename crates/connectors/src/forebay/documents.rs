@@ -233,7 +233,7 @@ impl DocumentStream {
             return Ok(opened);
         };
         if is_incremental {
-            opened.cursor = Some(Cursor { value: last.to_string(), tie_breaker: None });
+            opened.cursor = Some(Cursor::new(last.to_string(), None));
         }
         opened.divide(since, last, opening).await?;
         Ok(opened)

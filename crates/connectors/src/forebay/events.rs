@@ -193,7 +193,7 @@ impl EventStream {
         }
         if is_incremental {
             let value = (stats.events - 1).to_string();
-            opened.cursor = Some(Cursor { value, tie_breaker: None });
+            opened.cursor = Some(Cursor::new(value, None));
         }
         opened.units = divide(first, stats, opening);
         Ok(opened)

@@ -118,7 +118,8 @@ impl MongoStream {
         opening: &Opening,
     ) -> Result<()> {
         let field = stream.cursor_field.clone().unwrap_or_default();
-        let tie_breaker = match stream.tie_breaker_field.as_deref() {
+        let before = opening.since.as_ref().and_then(|since| since.tie_breaker_field.as_deref());
+        let tie_breaker = match stream.tie_breaker_field.as_deref().or(before) {
             Some(name) if name != field => Some(name.to_owned()),
             None if field != "_id" => Some("_id".to_owned()),
             _ => None,
@@ -145,7 +146,8 @@ impl MongoStream {
         let note = "documents whose cursor has no value, or one of another type, are read only \
                     by the first run";
         self.notes.push(note.into());
-        let Some(last) = last.filter(|last| Some(last) != since) else {
+        let is_new = |last: &Cursor| since.is_none_or(|since| !since.is_at(last));
+        let Some(last) = last.filter(is_new) else {
             // A stream that never had a document has one empty unit.
             if since.is_none() {
                 self.units = vec![ranges::unit(None, None, None, None)];
@@ -307,7 +309,8 @@ impl Order {
         };
         let Some(last) = value(&self.field)? else { return Ok(None) };
         let tie_breaker = self.tie_breaker.as_deref().map(value).transpose()?.flatten();
-        Ok(Some(Cursor { value: last, tie_breaker }))
+        let tie_breaker_field = self.tie_breaker.clone();
+        Ok(Some(Cursor { tie_breaker_field, ..Cursor::new(last, tie_breaker) }))
     }
 
     /// Documents after `from`, up to and including `to`. Without `from`, also those without a value

@@ -64,6 +64,11 @@ pub(super) trait Layout: Send + Sync + std::fmt::Debug {
     /// Whether files of one directory may have different columns.
     fn columns_may_differ(&self) -> bool;
 
+    /// Whether a file without rows says which columns there are, with their types.
+    fn keeps_columns(&self) -> bool {
+        false
+    }
+
     /// Starts a new file.
     fn encode(&self, columns: &[Column]) -> Result<Box<dyn Encode>, ConnectorError>;
 

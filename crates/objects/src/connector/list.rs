@@ -58,7 +58,7 @@ pub(super) fn has_ending(name: &str, endings: &[&str]) -> bool {
 
 /// The cursor of a file: its modification time, then its name.
 pub(super) fn cursor(file: &Listed) -> Cursor {
-    Cursor { value: file.modified_ns.to_string(), tie_breaker: Some(file.name.clone()) }
+    Cursor::new(file.modified_ns.to_string(), Some(file.name.clone()))
 }
 
 /// Whether a file comes after a cursor.

@@ -20,7 +20,7 @@ use forebay_sdk::settings::{NewColumn, RemovedColumn, TargetSettings, WriteMode}
 use tokio::sync::Mutex;
 
 use super::format::{Layout, Part, Reading};
-use super::ledger::{self, Ledger, PartFile};
+use super::ledger::{self, Ledger, PartFile, file_name};
 use super::location::{Listed, Location};
 use super::store::{Room, Store, Version};
 use super::writer::FileWriter;
@@ -29,6 +29,9 @@ use super::writer::FileWriter;
 const READ_BACK_SIZE: usize = 1 << 20;
 /// Memory for reading one back: it was written here, with pages of 1 MiB.
 const READ_BACK_MEMORY: usize = 256 << 20;
+
+/// Name of the unit whose file has the columns of a load without rows.
+const NO_ROWS: &str = "no rows";
 
 /// The target of a stream's files.
 pub(super) struct FileTarget {
@@ -315,6 +318,23 @@ impl Shared {
 }
 
 impl Shared {
+    /// Writes a file without rows if the stream would have no file, so that its readers find the
+    /// columns.
+    async fn columns_only(&self, load: &Load) -> Result<Option<PartFile>> {
+        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+        let files = ledger.next.as_ref().map_or(&ledger.files, |next| &next.files);
+        if !self.layout.keeps_columns() || !files.is_empty() || !ledger.has(load) {
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        self.layout.encode(&self.columns)?.finish(&mut out)?;
+        let name = file_name(load, NO_ROWS, &self.layout.ending());
+        let room = if ledger.next.is_some() { Room::Next } else { Room::Shown };
+        let mut file = self.store.stage(room, &name).await?;
+        file.write(&mut out).await?;
+        Ok(Some(PartFile { name, rows: 0, bytes: file.publish().await? }))
+    }
+
     /// Adds the rows of a file.
     fn hash_file(&self, place: &Location, file: &Listed, hasher: &mut Hasher) -> Result<()> {
         let opened = place.open(file)?.within(READ_BACK_MEMORY);
@@ -366,6 +386,7 @@ impl Target for FileTarget {
 
     async fn finish(&self, load: &Load) -> Result<()> {
         let shared = &self.shared;
+        let columns_only = shared.columns_only(load).await?;
         shared
             .change(|ledger| {
                 if !ledger.has(load) {
@@ -376,6 +397,11 @@ impl Target for FileTarget {
                     });
                 }
                 let is_aside = ledger.next.is_some();
+                let files = match &mut ledger.next {
+                    Some(next) => &mut next.files,
+                    None => &mut ledger.files,
+                };
+                files.extend(columns_only);
                 ledger.is_switching = is_aside;
                 ledger.load = Some(Load { is_finished: !is_aside, ..load.clone() });
                 Ok(())

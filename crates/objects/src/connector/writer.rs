@@ -180,7 +180,7 @@ impl UnitWriter for FileWriter {
             }
             None => None,
         };
-        // A unit without rows has no file: there would be nothing to read.
+        // A unit without rows has no file: see `columns_only` of the target.
         let file = match self.file.take().filter(|_| rows > 0) {
             Some(file) => {
                 let bytes = file.publish().await?;

@@ -7,7 +7,8 @@ use forebay_sdk::settings::text::resolving;
 use forebay_sdk::settings::{Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
 
-use super::{PipelineFile, in_use};
+use super::PipelineFile;
+use super::in_use::{self, Uses};
 
 /// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -94,7 +95,7 @@ pub(crate) fn parse(
         })
     };
     let read = || resolving(std::rc::Rc::new(resolve), read);
-    let file = in_use::with(registry, read).map_err(|error| {
+    let file = in_use::with(registry, Uses::of(text), read).map_err(|error| {
         let error = error.without_snippet();
         let location = error.location();
         let field =
@@ -188,5 +189,5 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
 /// JSON Schema of the pipeline file, with the connectors of a registry.
 #[must_use]
 pub fn json_schema(registry: &Registry) -> serde_json::Value {
-    in_use::with(registry, || schemars::schema_for!(PipelineFile).to_value())
+    in_use::with(registry, Uses::default(), || schemars::schema_for!(PipelineFile).to_value())
 }

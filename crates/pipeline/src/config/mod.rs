@@ -5,6 +5,7 @@
 //! files (`${file:/run/secrets/x}`); they are resolved while the file is read, and a [`Secret`](forebay_sdk::settings::Secret) is
 //! never printed.
 
+mod aside;
 mod in_use;
 mod load;
 mod permissions;
@@ -65,19 +66,52 @@ impl PipelineFile {
     }
 }
 
-/// The version of the format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
-#[schemars(with = "u32")]
+/// The version of the format: `1`. Other tools write it as `"1.0"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version;
 
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            1 => Ok(Self),
+        struct Found;
+        impl serde::de::Visitor<'_> for Found {
+            type Value = String;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the version 1")
+            }
+
+            fn visit_u64<E>(self, version: u64) -> Result<String, E> {
+                Ok(version.to_string())
+            }
+
+            fn visit_i64<E>(self, version: i64) -> Result<String, E> {
+                Ok(version.to_string())
+            }
+
+            fn visit_f64<E>(self, version: f64) -> Result<String, E> {
+                Ok(version.to_string())
+            }
+
+            fn visit_str<E>(self, version: &str) -> Result<String, E> {
+                Ok(version.to_owned())
+            }
+        }
+        match deserializer.deserialize_any(Found)?.as_str() {
+            "1" | "1.0" => Ok(Self),
             other => Err(serde::de::Error::custom(format_args!(
                 "this Forebay reads version 1, but the file has version {other}"
             ))),
         }
+    }
+}
+
+impl JsonSchema for Version {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Version".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "enum": [1, "1", "1.0"] })
     }
 }
 

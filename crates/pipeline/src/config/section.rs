@@ -16,6 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
+use super::aside::{Aside, Values};
 use super::in_use::{Kind, current};
 use super::permissions::{Limits, Permissions};
 
@@ -121,16 +122,23 @@ impl<'de> Deserialize<'de> for DestinationSection {
 
 /// The fields besides `use` and `config`.
 trait Rest: DeserializeOwned {
+    /// Those that may also be in `config`, where other tools write them.
+    const IN_CONFIG: &'static [&'static str];
+
     fn permissions(&self) -> &Permissions;
 }
 
 impl Rest for SourceRest {
+    const IN_CONFIG: &'static [&'static str] = &[];
+
     fn permissions(&self) -> &Permissions {
         &self.permissions
     }
 }
 
 impl Rest for DestinationRest {
+    const IN_CONFIG: &'static [&'static str] = &["load_method"];
+
     fn permissions(&self) -> &Permissions {
         &self.permissions
     }
@@ -170,18 +178,23 @@ impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
         let mut connector = None;
         let mut names = Vec::new();
         let mut rest = serde_json::Map::new();
+        let mut aside = Values::new();
         while let Some(key) = map.next_key::<String>()? {
             match (key.as_str(), chosen) {
                 ("use", None) => {
                     chosen = Some(self.find(&map.next_value::<String>()?)?);
                 }
-                ("config", Some(entry)) if connector.is_none() => {
+                ("config", _) if connector.is_none() => {
+                    let entry = match (chosen, C::used()) {
+                        (Some(entry), _) => entry,
+                        // It follows.
+                        (None, Some(name)) => self.find(&name)?,
+                        (None, None) => return Err(de::Error::missing_field("use")),
+                    };
+                    let (keys, values) = (R::IN_CONFIG, &mut aside);
                     take_names();
-                    connector = Some(map.next_value_seed(entry)?);
+                    connector = Some(map.next_value_seed(Aside { seed: entry, keys, values })?);
                     names = take_names();
-                }
-                ("config", None) => {
-                    return Err(de::Error::custom("`use` must precede `config`"));
                 }
                 ("use" | "config", _) => {
                     return Err(de::Error::custom(format_args!("duplicate field `{key}`")));
@@ -195,6 +208,12 @@ impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
             }
         }
         let entry = chosen.ok_or_else(|| de::Error::missing_field("use"))?;
+        for (key, value) in aside {
+            if rest.insert(key.clone(), value).is_some() {
+                let twice = format_args!("`{key}` is set in `config` and beside it; remove one");
+                return Err(de::Error::custom(twice));
+            }
+        }
         let mut connector = match connector {
             Some(connector) => connector,
             // A connector may work without settings.

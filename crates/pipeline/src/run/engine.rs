@@ -9,19 +9,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_pgcopy::Column;
 use forebay_sdk::ConnectorError;
 use forebay_sdk::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
 use forebay_sdk::run::Budget;
 use forebay_sdk::run::{Context, PhaseSeconds};
 use forebay_sdk::settings::{TargetSettings, WriteMode};
 use futures_util::future::join;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::open::{Opened, is_complete};
 use super::report::{Report, StreamReport};
 use super::round::LastLoad;
 use super::units::{Copied, Copying, content_of};
+use super::{columns, fields};
 use crate::config::PipelineFile;
 use crate::error::RunError;
 
@@ -168,9 +167,9 @@ impl<'a> Pipeline<'a> {
             report.load = Some(load.id);
             return Ok(report);
         }
-        let columns = opened.stream.columns();
         let target = opened.target(self, context).await?;
-        let fingerprint = format!("{}{}", opened.source, fingerprint_of_columns(columns));
+        let fingerprint =
+            columns::fingerprint(&opened.source, opened.stream.columns(), &opened.columns);
         let units = opened.stream.units().to_vec();
         if let Some(load) = &opened.to_end {
             target.prepare(load).await?;
@@ -188,7 +187,9 @@ impl<'a> Pipeline<'a> {
             }
             None => {
                 let round = if opened.is_whole { round.clone() } else { Round::default() };
-                (new_load(&*opened.stream, &units, fingerprint, opened.since, round), Vec::new())
+                let load = new_load(&*opened.stream, &units, fingerprint, opened.since, round);
+                let cursor = load.cursor.map(|cursor| fields::record(cursor, opened.fields));
+                (Load { cursor, ..load }, Vec::new())
             }
         };
         report.cursor.clone_from(&load.cursor);
@@ -226,7 +227,10 @@ fn goes_on(
     let is_append = opened.settings.write_mode == WriteMode::Append;
     let is_complete = is_complete(last);
     // Appended rows are all there, whatever the source has become.
-    let what = if load.fingerprint != fingerprint && !(is_append && is_complete) {
+    // A column that the source has lost is lost: the other ones are still those of the load.
+    let is_same = columns::is_same(&load.fingerprint, fingerprint)
+        || opened.is_untransformed && columns::is_part(&load.fingerprint, opened.stream.columns());
+    let what = if !is_same && !(is_append && is_complete) {
         "columns"
     } else if !is_complete && names(&load.units) != names(opened.stream.units()) {
         "units"
@@ -262,10 +266,4 @@ fn new_load(
         since,
         cursor: stream.cursor(),
     }
-}
-
-fn fingerprint_of_columns(columns: &[Column]) -> String {
-    let said: String =
-        columns.iter().map(|column| format!("{:?} {:?};", column.name, column.sql_type)).collect();
-    format!("{:016x}", xxh3_64(said.as_bytes()))
 }

@@ -1,7 +1,9 @@
 //! Running a pipeline: copying units from source to destination, each committed with its ledger
 //! entry.
 
+mod columns;
 mod engine;
+mod fields;
 mod open;
 mod plan;
 mod report;

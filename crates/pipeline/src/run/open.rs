@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::engine::{Options, Pipeline};
 use super::round::{History, LastLoad};
+use super::{columns, fields};
 use crate::error::RunError;
 use crate::transform::{self, TransformSettings};
 
@@ -28,6 +29,12 @@ pub(super) struct Opened {
     /// Division into units and settings of its source: a load can only be continued if they are the
     /// same.
     pub(super) source: String,
+    /// The columns of its source, as a load records them.
+    pub(super) columns: String,
+    /// Whether the columns of its source are those that are written.
+    pub(super) is_untransformed: bool,
+    /// The fields of its cursor, as a load records them.
+    pub(super) fields: Option<fields::Fields>,
     /// A load to continue, and its committed units.
     pub(super) resumed: Option<LastLoad>,
     /// An incremental load of an earlier run whose units are all committed: it is ended before this
@@ -144,6 +151,9 @@ impl Pipeline<'_> {
             form: Form::Records,
             has_history: last.is_some(),
             target: None,
+            columns: columns::recorded(stream.columns()),
+            is_untransformed: false,
+            fields: None,
             stream,
             settings,
             source,
@@ -182,6 +192,9 @@ impl Pipeline<'_> {
             let is_read = load.is_finished || to_end.is_some();
             if is_read { load.cursor.clone() } else { load.since.clone() }
         });
+        if let Some(since) = &since {
+            fields::check(since, stream)?;
+        }
         let division = match (&resumed, settings.write_mode) {
             (Some(last), _) if !is_complete(last) => Division::As(last.0.units.clone()),
             (_, WriteMode::Append) => Division::Stable,
@@ -199,6 +212,19 @@ impl Pipeline<'_> {
         let opened = self.source.open(stream, &opening, context);
         let (opened, ()) = join(opened, self.destination.warm(&settings)).await;
         let mut open = opened?;
+        // A load continues with the columns it began with: the destination was prepared for those.
+        let began = resumed.as_ref().filter(|last| !is_complete(last));
+        let began = began.and_then(|(load, _)| columns::began_with(load, open.columns()));
+        let began = began.map(|columns| StreamSettings { columns, ..stream.clone() });
+        let stream = began.as_ref().unwrap_or(stream);
+        if began.is_some() {
+            tracing::warn!(
+                stream = stream.name,
+                "the columns of the source have changed: the unfinished load is completed with those \
+                 it began with, the next one has the others"
+            );
+            open = self.source.open(stream, &opening, context).await?;
+        }
         if resumed.is_none()
             && let Some(size) = self.smaller_units(&*open, &opening)
         {
@@ -218,6 +244,9 @@ impl Pipeline<'_> {
             }
         }
         Ok(Opened {
+            columns: columns::recorded(open.columns()),
+            is_untransformed: self.file.transforms.is_empty(),
+            fields: fields::of(stream).filter(|_| !is_whole),
             stream: open,
             settings,
             target,

@@ -51,6 +51,18 @@ impl Directory {
         self.source(&format!("insert into {table} values {}", rows.join(", ")));
     }
 
+    /// Inserts rows with these ids and a time into `t`.
+    fn insert_at(&self, ids: std::ops::Range<u32>, at: &str) {
+        let rows: Vec<String> = ids.map(|id| format!("({id}, 'v{id}', '{at}')")).collect();
+        self.source(&format!("insert into t (id, v, at) values {}", rows.join(", ")));
+    }
+
+    /// Removes the rows of `t` and the records of its loads.
+    fn start_over(&self) {
+        let all = "delete from t; delete from _forebay_loads; delete from _forebay_ledger";
+        self.out().execute_batch(all).unwrap();
+    }
+
     fn out(&self) -> Connection {
         Connection::open(self.path().join("out.sqlite")).unwrap()
     }
@@ -191,4 +203,44 @@ async fn a_query_of_an_incremental_stream_keeps_its_name_or_is_refused() {
     let named = "transforms: [sql: {query: 'select id from t', into: made}]";
     let refused = directory.run(INCREMENTAL, named).await.unwrap_err();
     assert!(format!("{refused:?}").contains("read incrementally"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn another_cursor_field_is_refused_until_the_stream_starts_over() {
+    let directory = Directory::new(&["t"]);
+    directory.source("alter table t add at text");
+    directory.insert_at(0..10, "2026-01-01");
+    directory.run(INCREMENTAL, "").await.unwrap();
+    directory.insert_at(10..12, "2026-01-02");
+    let by_time = "[{name: t, sync_mode: incremental, cursor_field: at}]";
+    for _ in 0..2 {
+        let refused = directory.run(by_time, "").await.unwrap_err();
+        assert!(
+            format!("{refused:?}").contains("by \\\"id\\\", but `cursor_field`"),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(directory.run(INCREMENTAL, "").await.unwrap().rows, 2, "as before");
+    directory.start_over();
+    assert_eq!(directory.run(by_time, "").await.unwrap().rows, 12);
+}
+
+#[tokio::test]
+async fn rows_with_the_last_value_that_come_later_are_not_skipped() {
+    let directory = Directory::new(&["t"]);
+    directory.source("alter table t add at text");
+    directory.insert_at(0..10, "2026-01-01");
+    let by_time = "[{name: t, sync_mode: incremental, cursor_field: at}]";
+    directory.run(by_time, "").await.unwrap();
+    assert_eq!(directory.run(by_time, "").await.unwrap().rows, 0);
+    directory.insert_at(10..12, "2026-01-01");
+    let refused = directory.run(by_time, "").await.unwrap_err();
+    assert!(format!("{refused:?}").contains("2 rows with at = "), "{refused:?}");
+    assert_eq!(directory.rows("t"), (10, 10));
+    let tied = "[{name: t, sync_mode: incremental, cursor_field: at, tie_breaker_field: id}]";
+    directory.start_over();
+    assert_eq!(directory.run(tied, "").await.unwrap().rows, 12);
+    directory.insert_at(12..15, "2026-01-01");
+    assert_eq!(directory.run(tied, "").await.unwrap().rows, 3);
+    assert_eq!(directory.rows("t"), (15, 15));
 }

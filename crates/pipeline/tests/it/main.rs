@@ -1,9 +1,11 @@
 //! Whole pipelines, from the file that describes them to what is at their destination.
 
+mod columns;
 #[cfg(feature = "sql")]
 mod differential;
 mod files;
 mod interrupted;
+mod other_tools;
 mod permissions;
 mod registry;
 mod rounds;

@@ -25,6 +25,8 @@ pub(super) struct Table {
     pub(super) rows: Option<u64>,
     /// Pages of its heap.
     pub(super) pages: u64,
+    /// Whether other tables may inherit from it, or are its partitions.
+    pub(super) has_children: bool,
 }
 
 /// A column of it.
@@ -41,11 +43,20 @@ impl Table {
     pub(super) fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
+
+    /// Whether no two rows have the same value in a column. A table's indexes do not cover the tables
+    /// that inherit from it.
+    pub(super) fn is_unique(&self, column: &str) -> bool {
+        let is_whole = self.kind == 'p' || !self.has_children;
+        let is_it = |unique: &Vec<String>| matches!(unique.as_slice(), [only] if only == column);
+        is_whole && self.unique.iter().any(is_it)
+    }
 }
 
 const TABLE: &str = "
 select c.oid, c.relkind::text, c.reltuples::float8,
-       case when c.relkind in ('r','m','p') then pg_relation_size(c.oid) / current_setting('block_size')::int else 0 end
+       case when c.relkind in ('r','m','p') then pg_relation_size(c.oid) / current_setting('block_size')::int else 0 end,
+       c.relhassubclass
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = $1 and c.relname = $2 and c.relkind in ('r','p','v','m','f')";
 
@@ -119,5 +130,6 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
         unique,
         rows,
         pages: u64::try_from(pages).unwrap_or_default(),
+        has_children: found.get(4),
     }))
 }

@@ -8,11 +8,12 @@ use forebay_pgcopy::Column;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{TargetSettings, WriteMode};
 use futures_util::future::join;
 
 use super::catalog::table;
 use super::connect::{Pool, Server, refused};
+use super::kept::Kept;
 use super::known::known;
 use super::ledger::{self, Ledger};
 use super::settings::Settings;
@@ -108,7 +109,13 @@ impl Destination for PostgresDestination {
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
         let pool = self.pool()?;
         let client = pool.client(None).await?;
-        let last = self.ledger.last(&client, target).await?;
+        let last = match self.ledger.last(&client, target).await? {
+            // It starts from the beginning.
+            Some((load, _)) if self.ledger.is_lost(&client, target, &load).await? => {
+                Some((load, Vec::new()))
+            }
+            last => last,
+        };
         pool.give_back(client);
         Ok(last)
     }
@@ -145,9 +152,14 @@ impl Destination for PostgresDestination {
         let client = pool.client(Some(&context.phases)).await?;
         let found = table(&client, &name).await?;
         let columns = known(&client, found.as_ref(), columns).await?;
+        let kept = match &found {
+            Some(_) if target.write_mode == WriteMode::Replace => Kept::of(&client, &name).await?,
+            _ => Kept::default(),
+        };
         pool.give_back(client);
         let ledger = self.ledger.clone();
-        let target = PostgresTarget::new(pool, ledger, target, name, found, columns, context)?;
+        let target =
+            PostgresTarget::new(pool, ledger, target, name, (found, kept), columns, context)?;
         Ok(Arc::new(target))
     }
 }

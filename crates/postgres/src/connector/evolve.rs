@@ -20,6 +20,11 @@ pub(super) struct Evolution {
     pub(super) statements: Vec<String>,
     /// The incoming columns that are written.
     pub(super) written: Vec<Column>,
+    /// The incoming columns that the table has afterwards: those that are written, and those that it
+    /// generates itself.
+    pub(super) compared: Vec<String>,
+    /// Whether it generates any of them.
+    pub(super) is_generated: bool,
     /// Whether the rows can be passed through unchanged.
     pub(super) is_same: bool,
 }
@@ -65,12 +70,16 @@ pub(super) fn evolve(
     columns: &[Column],
     target: &TargetSettings,
 ) -> Result<Evolution> {
-    let mut evolution = Evolution { statements: Vec::new(), written: Vec::new(), is_same: true };
+    let mut evolution = Evolution::none(Vec::new());
     let name = &table.name;
     for column in columns {
         match table.column(&column.name) {
             None => evolution.add(name, column, target)?,
-            Some(there) if there.is_generated => evolution.is_same = false,
+            Some(there) if there.is_generated => {
+                evolution.is_same = false;
+                evolution.is_generated = true;
+                evolution.compared.push(column.name.clone());
+            }
             Some(there) => {
                 evolution.meet(name, column, there, target)?;
             }
@@ -111,6 +120,17 @@ fn has_unique(table: &Table, key: &[String]) -> bool {
 }
 
 impl Evolution {
+    /// No change: these columns are written.
+    pub(super) fn none(written: Vec<Column>) -> Self {
+        let compared = written.iter().map(|column| column.name.clone()).collect();
+        Self { statements: Vec::new(), written, compared, is_generated: false, is_same: true }
+    }
+
+    fn write(&mut self, column: Column) {
+        self.compared.push(column.name.clone());
+        self.written.push(column);
+    }
+
     /// A column that the table lacks.
     fn add(&mut self, name: &TableName, column: &Column, target: &TargetSettings) -> Result<()> {
         match target.schema_evolution.new_column {
@@ -120,7 +140,7 @@ impl Evolution {
                 let of = of.sql();
                 self.statements
                     .push(format!("alter table {} add column {quoted} {of}", name.sql()));
-                self.written.push(column.clone());
+                self.write(column.clone());
             }
             NewColumn::Ignore => self.is_same = false,
             NewColumn::Fail => {
@@ -201,7 +221,7 @@ impl Evolution {
                 }
             }
         }
-        self.written.push(written);
+        self.write(written);
         Ok(())
     }
 }

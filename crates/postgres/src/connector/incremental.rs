@@ -4,17 +4,21 @@
 //! commit rows at or below it (`horizon`). Then the snapshot is taken, in which rows up to the limit are
 //! read. This relies on assumptions, which the plan states: values come from a sequence (without
 //! `cache`) or from the server's clock, and never decrease.
+//!
+//! Rows may have the same value. Those at the limit are counted with the cursor: if the next run finds
+//! more of them at or before the last row, it refuses, or reads them again where that does no harm.
 
 use std::time::Duration;
 
 use forebay_sdk::connector::{Cursor, Result, Unit};
+use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::StreamSettings;
 use tokio_postgres::Client;
 
-use super::catalog::{Table, table};
+use super::catalog::{Table, TableColumn, table};
+use super::columns::no_column;
 use super::connect::refused;
 use super::horizon;
-use super::source::no_column;
 use super::sql::{TableName, ident, literal};
 use super::units::{Part, Parts};
 
@@ -78,66 +82,209 @@ fn cursor_field<'a>(table: &Table, stream: &'a StreamSettings) -> Result<&'a str
     Ok(cursor)
 }
 
+/// The column that distinguishes rows with the same cursor value, unless the cursor does: the one that
+/// is configured, that of the last run, or the primary key.
+fn tie_breaker<'a>(
+    table: &'a Table,
+    stream: &StreamSettings,
+    since: Option<&Cursor>,
+    cursor: &str,
+) -> Option<&'a TableColumn> {
+    let before = since.and_then(|since| since.tie_breaker_field.as_deref());
+    let given = stream.tie_breaker_field.as_deref().or(before);
+    let key = match table.primary_key.as_slice() {
+        [key] if !table.is_unique(cursor) => Some(key.as_str()),
+        _ => None,
+    };
+    given.or(key).filter(|name| *name != cursor).and_then(|name| table.column(name))
+}
+
+/// The order of the rows of an incremental stream.
+struct Order<'a> {
+    client: &'a Client,
+    table: &'a Table,
+    field: String,
+    /// The type of its values.
+    of: &'a str,
+    tie: Option<&'a TableColumn>,
+    /// Whether rows may have the same value.
+    has_ties: bool,
+}
+
+impl Order<'_> {
+    fn value(&self, text: &str) -> String {
+        format!("{}::{}", literal(text), self.of)
+    }
+
+    fn tie_value(tie: &TableColumn, text: &str) -> String {
+        format!("{}::{}", literal(text), tie.pg_type.name)
+    }
+
+    /// The rows with the value of a cursor that are at or before it.
+    fn at(&self, cursor: &Cursor) -> String {
+        let at = format!("{} = {}", self.field, self.value(&cursor.value));
+        match (self.tie, &cursor.tie_breaker) {
+            (Some(tie), Some(last)) => {
+                let (name, last) = (ident(&tie.name), Self::tie_value(tie, last));
+                format!("{at} and ({name} is null or {name} <= {last})")
+            }
+            _ => at,
+        }
+    }
+
+    async fn one<T: for<'r> tokio_postgres::types::FromSql<'r>>(&self, query: &str) -> Result<T> {
+        let row = self.client.query_one(query, &[]).await;
+        Ok(row.map_err(|error| refused(format!("read {}", self.table.name), error))?.get(0))
+    }
+
+    async fn count(&self, condition: &str) -> Result<u64> {
+        let table = self.table.name.sql();
+        let count: i64 =
+            self.one(&format!("select count(*) from {table} where {condition}")).await?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+
+    /// The cursor of the last row with this value.
+    async fn last(&self, value: String) -> Result<Cursor> {
+        let mut cursor = Cursor::new(value, None);
+        if let Some(tie) = self.tie {
+            let at = self.at(&cursor);
+            let condition = format!("{at} and {} is not null", ident(&tie.name));
+            cursor.tie_breaker = last(self.client, self.table, &tie.name, &condition).await?;
+            cursor.tie_breaker_field = Some(tie.name.clone());
+        }
+        if self.has_ties {
+            cursor.rows_at = Some(self.count(&self.at(&cursor)).await?);
+        }
+        Ok(cursor)
+    }
+
+    /// Fails if rows were added at or before the last row that was read.
+    async fn refuse_late(&self, since: &Cursor) -> Result<()> {
+        let Some(read) = since.rows_at else { return Ok(()) };
+        let now = self.count(&self.at(since)).await?;
+        if now <= read {
+            return Ok(());
+        }
+        let (name, field, value) = (&self.table.name, &self.field, &since.value);
+        Err(ConnectorError::unsupported(
+            format!(
+                "{} rows with {field} = {value:?}, the last value of the previous run, were added to \
+                 {name} since then, and nothing distinguishes them from those that were read",
+                now - read
+            ),
+            "set `tie_breaker_field` to a column that increases, or use `write_mode: upsert`, which \
+             reads rows with the last value again; then remove the rows at the destination and run \
+             `forebay pipeline reset`",
+        ))
+    }
+
+    /// The condition of rows after a cursor.
+    ///
+    /// * `may_repeat`: whether rows with its value may be read again.
+    fn after(&self, since: &Cursor, may_repeat: bool) -> String {
+        let (field, value) = (&self.field, self.value(&since.value));
+        if may_repeat && self.has_ties {
+            return format!("{field} >= {value}");
+        }
+        match (self.tie, &since.tie_breaker) {
+            (Some(tie), Some(last)) => {
+                format!(
+                    "({field}, {}) > ({value}, {})",
+                    ident(&tie.name),
+                    Self::tie_value(tie, last)
+                )
+            }
+            _ => format!("{field} > {value}"),
+        }
+    }
+
+    /// The condition of rows up to a cursor.
+    fn up_to(&self, cursor: &Cursor) -> String {
+        let (field, value) = (&self.field, self.value(&cursor.value));
+        match (self.tie, &cursor.tie_breaker) {
+            (Some(tie), Some(last)) => {
+                let (name, last) = (ident(&tie.name), Self::tie_value(tie, last));
+                format!(
+                    "{field} <= {value} and ({field} < {value} or {name} is null or {name} <= {last})"
+                )
+            }
+            _ => format!("{field} <= {value}"),
+        }
+    }
+}
+
 /// The rows after `since`, up to `bound`, as one part.
+///
+/// * `may_repeat`: whether rows may be read again: they then replace themselves.
 pub(super) async fn parts(
     client: &Client,
     table: &Table,
     stream: &StreamSettings,
     since: Option<&Cursor>,
     bound: Option<String>,
+    may_repeat: bool,
 ) -> Result<Parts> {
     let cursor = cursor_field(table, stream)?;
-    let of = table.column(cursor).map_or("text", |column| column.pg_type.name.as_str());
-    let field = ident(cursor);
-    let Some(bound) = bound else {
-        return Ok(nothing(since));
+    let column = table.column(cursor).ok_or_else(|| no_column(table, cursor))?;
+    let order = Order {
+        client,
+        table,
+        field: ident(cursor),
+        of: &column.pg_type.name,
+        tie: tie_breaker(table, stream, since, cursor),
+        has_ties: !table.is_unique(cursor),
     };
-    let mut condition = format!("{field} <= {}::{of}", literal(&bound));
-    let mut tie_breaker = None;
-    if let Some(tie) = stream.tie_breaker_field.as_deref() {
-        // The last row at the limit, so that one added later with the same value is read next time.
-        let condition =
-            format!("{field} = {}::{of} and {} is not null", literal(&bound), ident(tie));
-        tie_breaker = last(client, table, tie, &condition).await?;
-    }
-    if let Some(since) = since {
-        // A limit before an open transaction may be before what was read already.
-        let query = format!("select {}::{of} > {}::{of}", literal(&since.value), literal(&bound));
-        let is_past = client.query_one(&query, &[]).await;
-        if is_past.map_err(|error| refused(format!("read {}", table.name), error))?.get(0) {
-            return Ok(nothing(Some(since)));
+    let mut notes = Vec::new();
+    if column.nullable {
+        let count = order.count(&format!("{} is null", order.field)).await?;
+        if count > 0 {
+            let note = format!(
+                "{count} rows of {} are not read: they have no value in {cursor:?}. Give the column a \
+                 default and NOT NULL, or set `sync_mode: full_refresh`",
+                table.name
+            );
+            tracing::warn!("{note}");
+            notes.push(note);
         }
-        let value = format!("{}::{of}", literal(&since.value));
-        let after = match (stream.tie_breaker_field.as_deref(), &since.tie_breaker) {
-            (Some(tie), Some(last)) => {
-                let tie_type =
-                    table.column(tie).map_or("text", |column| column.pg_type.name.as_str());
-                format!("({field}, {}) > ({value}, {}::{tie_type})", ident(tie), literal(last))
-            }
-            _ => format!("{field} > {value}"),
-        };
-        condition = format!("{after} and {condition}");
     }
-    let cursor_after = Cursor { value: bound.clone(), tie_breaker };
-    if since == Some(&cursor_after) {
-        return Ok(nothing(since));
+    let nothing =
+        |notes| Parts { units: Vec::new(), is_stable: true, cursor: since.cloned(), notes };
+    let Some(bound) = bound else { return Ok(nothing(notes)) };
+    if let Some(since) = since {
+        if !may_repeat {
+            order.refuse_late(since).await?;
+        }
+        // A limit before an open transaction may be before what was read already.
+        let is_past = format!("select {} > {}", order.value(&since.value), order.value(&bound));
+        if order.one(&is_past).await? {
+            return Ok(nothing(notes));
+        }
     }
+    // The last row at the limit, so that one added later with the same value is read next time.
+    let last = order.last(bound).await?;
+    if since.is_some_and(|since| since.is_at(&last)) {
+        return Ok(nothing(notes));
+    }
+    let up_to = order.up_to(&last);
+    let condition = match since {
+        Some(since) => format!("{} and {up_to}", order.after(since, may_repeat)),
+        None => up_to,
+    };
     let unit = Unit {
-        name: format!("{cursor} {}..{bound}", since.map_or("", |since| &since.value)),
+        name: format!("{cursor} {}..{}", since.map_or("", |since| &since.value), last.value),
         from: since.map(|since| since.value.clone()),
-        to: Some(bound),
+        to: Some(last.value.clone()),
         rows: None,
         bytes: None,
     };
-    // In the order of the cursor, so that an append-only destination has it too.
+    let is_same = last.rows_at.map(|rows| {
+        format!("select count(*) = {rows} from {} where {}", table.name.sql(), order.at(&last))
+    });
     Ok(Parts {
-        units: vec![(unit, Some(Part { condition }))],
+        units: vec![(unit, Some(Part { condition, is_same }))],
         is_stable: false,
-        cursor: Some(cursor_after),
+        cursor: Some(last),
+        notes,
     })
-}
-
-/// No rows at all.
-fn nothing(since: Option<&Cursor>) -> Parts {
-    Parts { units: Vec::new(), is_stable: true, cursor: since.cloned() }
 }

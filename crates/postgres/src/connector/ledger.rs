@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use forebay_base::error_chain::chain;
 use forebay_sdk::connector::{Claim, Cursor, LedgerEntry, Load, Result, Unit};
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{TargetSettings, WriteMode};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
@@ -132,6 +132,58 @@ impl Ledger {
         Ok(Some((load, entries)))
     }
 
+    /// The number of rows of a load that are written.
+    pub(super) async fn rows(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+        load: &Load,
+    ) -> Result<i64> {
+        let query = format!(
+            "select coalesce(sum(rows), 0)::bigint from {} where pipeline = $1 and stream = $2 and load = $3",
+            self.entries
+        );
+        let named = texts([&target.pipeline, &target.stream, &load.id]);
+        let found = client.query_typed_one(&query, &named).await;
+        found.map(|row| row.get(0)).map_err(|error| refused("read the ledger", error))
+    }
+
+    /// Whether the staging table of an unfinished load is gone, or has lost rows: a server that
+    /// crashed empties an unlogged table.
+    pub(super) async fn is_lost(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+        load: &Load,
+    ) -> Result<bool> {
+        if load.is_finished || target.write_mode != WriteMode::Replace {
+            return Ok(false);
+        }
+        let act = |error| refused("look up the staging table", error);
+        let query = format!(
+            "select staging, to_regclass(staging) is null,
+                    (select relpersistence = 'u' from pg_class where oid = to_regclass(staging))
+             from {} where pipeline = $1 and stream = $2 and load = $3 and staging is not null",
+            self.loads
+        );
+        let named = texts([&target.pipeline, &target.stream, &load.id]);
+        let found = client.query_typed_opt(&query, &named).await.map_err(act)?;
+        let Some(found) = found else { return Ok(false) };
+        let (staging, is_gone, is_unlogged): (String, bool, Option<bool>) =
+            (found.get(0), found.get(1), found.get(2));
+        if is_gone || is_unlogged != Some(true) {
+            return Ok(is_gone);
+        }
+        // In one snapshot: another unit may be committed meanwhile.
+        let query = format!(
+            "select (select count(*) from {staging}) <> (select coalesce(sum(rows), 0) from {} \
+             where pipeline = $1 and stream = $2 and load = $3)",
+            self.entries
+        );
+        let found = client.query_typed_one(&query, &named).await;
+        found.map(|row| row.get(0)).map_err(act)
+    }
+
     /// What must be known of earlier loads before this one starts.
     pub(super) async fn before(
         &self,
@@ -207,15 +259,17 @@ impl Ledger {
     }
 
     /// The UPDATE that ends a load.
-    pub(super) fn finish(&self, target: &TargetSettings, load: &Load) -> String {
-        format!(
-            "update {} set finished_at = clock_timestamp()
+    pub(super) fn finish(&self, target: &TargetSettings, load: &Load) -> Result<String> {
+        let cursor = load.cursor.as_ref().map(json).transpose()?;
+        let cursor = cursor.as_deref().map_or_else(|| "null".to_owned(), literal);
+        Ok(format!(
+            "update {} set finished_at = clock_timestamp(), cursor = {cursor}
              where pipeline = {} and stream = {} and load = {} and finished_at is null",
             self.loads,
             literal(&target.pipeline),
             literal(&target.stream),
             literal(&load.id),
-        )
+        ))
     }
 
     /// Deletes the records of all loads of a stream, and drops the tables of unfinished ones.

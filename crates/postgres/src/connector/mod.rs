@@ -1,10 +1,11 @@
 //! PostgreSQL, as a source and as a destination.
 //!
 //! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
-//! objects); `units`, `incremental`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
-//! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing).
+//! objects); `columns`, `units`, `incremental`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
+//! `tuples`, `insert`, `dead`, `load`, `kept`, `replace`, `target`, `destination` (writing).
 
 mod catalog;
+mod columns;
 mod connect;
 mod dead;
 mod destination;
@@ -12,10 +13,12 @@ mod evolve;
 mod horizon;
 mod incremental;
 mod insert;
+mod kept;
 mod known;
 mod ledger;
 mod load;
 mod read;
+mod replace;
 mod settings;
 mod source;
 mod sql;

@@ -1,15 +1,16 @@
 //! Reading from PostgreSQL: tables by binary COPY, all parts of a stream in one exported snapshot.
 //!
 //! Invariants:
-//! * All parts of a stream are read in the snapshot of the transaction that opened it.
+//! * All parts of a stream are read in the snapshot of the transaction that opened it. If that is lost
+//!   with its server, parts that have the same rows in another one are read in that.
+//! * A table is read with those that inherit from it, as `select * from` it.
 //! * That transaction is read-only and takes no lock except that of reading.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
-use forebay_pgcopy::catalog;
-use forebay_pgcopy::{Column, Wire};
+use forebay_pgcopy::{Column, Wire, catalog};
 use forebay_sdk::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Form, Opening, Result, Source, SourceStream,
     Unit,
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::catalog::{Table, table};
+use super::columns::Columns;
 use super::connect::{Pool, Server, refused};
 use super::horizon;
 use super::incremental;
@@ -131,15 +133,16 @@ impl Source for PostgresSource {
         let parts = match (stream.sync_mode, &opening.division) {
             (SyncMode::Incremental, Division::As(units)) => Parts::recorded(units),
             (SyncMode::Incremental, _) => {
-                incremental::parts(&client, &found, stream, opening.since.as_ref(), bound).await?
+                let may_repeat = opening.division == Division::Any;
+                let since = opening.since.as_ref();
+                incremental::parts(&client, &found, stream, since, bound, may_repeat).await?
             }
             _ => Parts::plan(&client, &found, stream, opening).await?,
         };
-        let snapshot = if parts.units.len() > 1 {
-            let exported = client.query_typed_one("select pg_export_snapshot()", &[]).await;
-            Some(exported.map_err(|error| refused("share a snapshot", error))?.get(0))
+        let (shared, idle) = if parts.units.len() > 1 {
+            (Some(tokio::sync::Mutex::new(Shared::by(client).await?)), Vec::new())
         } else {
-            None
+            (None, vec![client])
         };
         context.phases.add(Phase::Query, begun);
         Ok(Arc::new(PostgresStream {
@@ -147,11 +150,12 @@ impl Source for PostgresSource {
             parts: parts.units.into_iter().map(|(_, part)| part).collect(),
             is_stable: parts.is_stable,
             cursor: parts.cursor,
+            notes: parts.notes,
             columns,
             table: found,
             server: pool.server.clone(),
-            snapshot,
-            idle: Mutex::new(vec![client]),
+            shared,
+            idle: Mutex::new(idle),
             form: opening.form,
             batch_size: opening.batch_size,
         }))
@@ -185,69 +189,20 @@ fn describe(table: &Table) -> Discovered {
     }
 }
 
-/// The columns to read, and their expressions.
-#[derive(Debug)]
-struct Columns {
-    columns: Vec<Column>,
-    /// The expressions of the SELECT list.
-    expressions: Vec<String>,
-    /// Whether any expression is more than a column name.
-    is_cast: bool,
-    notes: Vec<String>,
+/// A snapshot that several connections use.
+struct Shared {
+    id: String,
+    /// The connection whose transaction exports it. It reads nothing, so that nothing interrupts it.
+    client: Client,
 }
 
-impl Columns {
-    fn choose(table: &Table, stream: &StreamSettings, form: Form) -> Result<Self> {
-        let chosen: Vec<_> = if stream.columns.is_empty() {
-            table.columns.iter().collect()
-        } else {
-            let found = stream
-                .columns
-                .iter()
-                .map(|name| table.column(name).ok_or_else(|| no_column(table, name)));
-            found.collect::<Result<_>>()?
-        };
-        if chosen.is_empty() {
-            return Err(ConnectorError::unsupported(
-                format!("{} has no columns", table.name),
-                "remove the stream",
-            ));
-        }
-        let mut columns = Self {
-            columns: Vec::with_capacity(chosen.len()),
-            expressions: Vec::with_capacity(chosen.len()),
-            is_cast: false,
-            notes: Vec::new(),
-        };
-        for column in chosen {
-            let is_text_wanted = form == Form::PlainRecords;
-            let wire = catalog::wire(&column.pg_type, !is_text_wanted);
-            let is_known = catalog::wire(&column.pg_type, true) != Wire::Opaque;
-            let name = ident(&column.name);
-            let sql_type = if is_text_wanted && !is_known {
-                columns.is_cast = true;
-                let from = &column.pg_type.name;
-                columns.notes.push(format!("{}: {from} is read as text", column.name));
-                columns.expressions.push(format!("{name}::text"));
-                "text".to_owned()
-            } else {
-                columns.expressions.push(name);
-                column.pg_type.name.clone()
-            };
-            let (name, nullable) = (column.name.clone(), column.nullable);
-            columns.columns.push(Column { name, sql_type, wire, nullable });
-        }
-        Ok(columns)
+impl Shared {
+    /// Exports the snapshot of a connection's transaction.
+    async fn by(client: Client) -> Result<Self> {
+        let exported = client.query_typed_one("select pg_export_snapshot()", &[]).await;
+        let id = exported.map_err(|error| refused("share a snapshot", error))?.get(0);
+        Ok(Self { id, client })
     }
-}
-
-/// An error for a missing column, which lists the existing ones.
-pub(super) fn no_column(table: &Table, name: &str) -> ConnectorError {
-    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    ConnectorError::unsupported(
-        format!("{} has no column {name:?}", table.name),
-        format!("its columns are {}", names.join(", ")),
-    )
 }
 
 /// An open table.
@@ -257,36 +212,94 @@ struct PostgresStream {
     parts: Vec<Option<Part>>,
     is_stable: bool,
     cursor: Option<Cursor>,
+    notes: Vec<String>,
     columns: Columns,
     table: Table,
     server: Server,
-    snapshot: Option<String>,
-    /// Connections in transactions of the snapshot, including the one that exports it.
+    /// The snapshot that several units share. The lock is held while another one is made.
+    shared: Option<tokio::sync::Mutex<Shared>>,
+    /// Connections in transactions of the snapshot.
     idle: Mutex<Vec<Client>>,
     form: Form,
     batch_size: usize,
 }
 
 impl PostgresStream {
-    /// A connection that uses the snapshot.
-    async fn client(&self, context: &Context) -> Result<Client> {
-        let idle = self.idle.lock().pop();
-        if let Some(client) = idle {
-            return Ok(client);
+    /// A connection that uses the snapshot; a new one if that was lost with its server, and the rows
+    /// of the part are the same in it.
+    async fn client(&self, part: &Part, context: &Context) -> Result<Client> {
+        while let Some(idle) = self.idle() {
+            if !idle.is_closed() {
+                return Ok(idle);
+            }
         }
         let client = self.server.connect(Some(&context.phases)).await?;
-        let snapshot = self.snapshot.as_deref().unwrap_or_default();
         let mark = horizon::mark();
-        let begin = format!("{BEGIN}; set transaction snapshot {}; {mark}", literal(snapshot));
-        client.batch_execute(&begin).await.map_err(|error| refused("join the snapshot", error))?;
+        let Some(shared) = &self.shared else {
+            let begun = client.batch_execute(&format!("{BEGIN}; {mark}")).await;
+            begun.map_err(|error| refused("start reading", error))?;
+            self.check_same(&client, part).await?;
+            return Ok(client);
+        };
+        let mut shared = shared.lock().await;
+        if shared.client.is_closed() {
+            if !self.is_stable {
+                return Err(self.lost());
+            }
+            tracing::warn!(
+                table = %self.table.name,
+                "the snapshot was lost with its connection: the remaining units are read in another one"
+            );
+            let other = self.server.connect(Some(&context.phases)).await?;
+            let begun = other.batch_execute(&format!("{BEGIN}; {mark}")).await;
+            begun.map_err(|error| refused("start reading", error))?;
+            *shared = Shared::by(other).await?;
+        }
+        let id = literal(&shared.id);
+        let begin = format!("{BEGIN}; set transaction snapshot {id}; {mark}");
+        if let Err(error) = client.batch_execute(&begin).await {
+            // That the snapshot has ended may be known before the end of its connection.
+            return Err(match shared.client.batch_execute("").await {
+                Ok(()) => refused("join the snapshot", error),
+                Err(_) => ConnectorError::Busy {
+                    act: format!("read {}: its snapshot was lost", self.table.name),
+                    source: error.into(),
+                },
+            });
+        }
         Ok(client)
+    }
+
+    fn idle(&self) -> Option<Client> {
+        self.idle.lock().pop()
+    }
+
+    /// Fails unless another snapshot has the same rows.
+    async fn check_same(&self, client: &Client, part: &Part) -> Result<()> {
+        let Some(query) = &part.is_same else { return Ok(()) };
+        let found = client.query_one(query, &[]).await;
+        let found = found.map_err(|error| refused(format!("read {}", self.table.name), error))?;
+        if found.get(0) { Ok(()) } else { Err(self.lost()) }
+    }
+
+    fn lost(&self) -> ConnectorError {
+        ConnectorError::unsupported(
+            format!(
+                "the snapshot of {} was lost with the connection, and another one may have other rows",
+                self.table.name
+            ),
+            "run again: what is not complete is read from the beginning",
+        )
     }
 
     /// The COPY that reads a part.
     fn copy(&self, part: &Part) -> String {
         let table = self.table.name.sql();
-        // The server copies a whole table faster than a query of it.
-        if part.condition.is_empty() && !self.columns.is_cast && self.table.kind == 'r' {
+        // The server copies a whole table faster than a query of it, but without the tables that inherit
+        // from it.
+        let is_plain =
+            self.table.kind == 'r' && !self.table.has_children && !self.columns.needs_query;
+        if part.condition.is_empty() && is_plain {
             let names = idents(self.columns.columns.iter().map(|column| column.name.as_str()));
             return format!("copy {table} ({names}) to stdout (format binary)");
         }
@@ -317,6 +330,7 @@ impl SourceStream for PostgresStream {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.columns.notes.clone();
+        notes.extend(self.notes.iter().cloned());
         if let Some(Some(part)) = self.parts.first() {
             notes.push(format!("{} of: {}", self.parts.len(), self.copy(part)));
         }
@@ -336,7 +350,7 @@ impl SourceStream for PostgresStream {
                 "run with `--from-scratch` to load it from the beginning",
             ));
         };
-        let client = self.client(out.context()).await?;
+        let client = self.client(part, out.context()).await?;
         let reading = Reading {
             columns: &self.columns.columns,
             form: self.form,

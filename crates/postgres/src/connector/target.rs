@@ -1,4 +1,5 @@
-//! A table that rows are written to: prepared, loaded, and for `replace` swapped in at the end.
+//! A table that rows are written to: prepared, loaded, and for `replace` put in place at the end
+//! (`replace`).
 //!
 //! Invariant: a load changes tables and ledger in the same transaction, so that the ledger is
 //! always consistent with the tables.
@@ -12,18 +13,18 @@ use forebay_pgcopy::{ContentHash, Splitter, TypeName};
 use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::{TargetSettings, WriteMode};
+use forebay_sdk::settings::{OnDataError, TargetSettings, WriteMode};
 use futures_util::TryStreamExt as _;
-use futures_util::future::try_join3;
-use tokio_postgres::Client;
 
 use super::catalog::Table;
 use super::connect::{Pool, refused};
 use super::evolve::{Evolution, create, evolve, type_of};
+use super::kept::Kept;
 use super::known::Known;
 use super::ledger::{Ledger, share_lock};
 use super::load::{Loader, Shared};
-use super::sql::{TableName, ident, idents, literal};
+use super::replace::Replacing;
+use super::sql::{TableName, ident, idents};
 
 /// Number of characters of a table's name that its staging table's name retains: names have at most
 /// 63.
@@ -47,6 +48,8 @@ pub(super) struct PostgresTarget {
     name: TableName,
     table: Option<Table>,
     evolution: Evolution,
+    /// What a swap of the table would lose.
+    kept: Kept,
     /// Types of the columns of a table that does not exist yet.
     types: Vec<TypeName>,
     shared: Arc<Shared>,
@@ -58,7 +61,7 @@ impl PostgresTarget {
         ledger: Ledger,
         settings: &TargetSettings,
         name: TableName,
-        table: Option<Table>,
+        (table, kept): (Option<Table>, Kept),
         known: Known,
         context: &Context,
     ) -> Result<Self> {
@@ -79,8 +82,19 @@ impl PostgresTarget {
                 ));
             }
             Some(table) => evolve(table, &columns, settings)?,
-            None => Evolution { statements: Vec::new(), written: columns, is_same: true },
+            None => Evolution::none(columns),
         };
+        let written: Vec<&str> =
+            evolution.written.iter().map(|column| column.name.as_str()).collect();
+        if let Some(key) = kept.missing_key(&written) {
+            return Err(ConnectorError::unsupported(
+                format!(
+                    "foreign keys of other tables refer to ({}) of {name}, which is not written",
+                    key.join(", ")
+                ),
+                "add these columns to the source, drop the foreign keys, or set `write_mode: upsert`",
+            ));
+        }
         let evolution = Evolution { is_same: evolution.is_same && is_same, ..evolution };
         let types = match &table {
             Some(_) => Vec::new(),
@@ -96,7 +110,7 @@ impl PostgresTarget {
         };
         let settings = settings.clone();
         let shared = Arc::new(shared);
-        Ok(Self { ledger, settings, name, table, evolution, types, shared })
+        Ok(Self { ledger, settings, name, table, evolution, kept, types, shared })
     }
 
     /// The table that a load writes to: a staging table if it replaces the target.
@@ -121,6 +135,11 @@ impl PostgresTarget {
             statements.push(create(staged, &self.shared.columns, &self.types, key));
         } else if *staged == self.name {
             statements.extend(self.evolution.statements.iter().cloned());
+        } else if let (true, Some(table)) = (self.kept.forbids_swap(), &self.table) {
+            let columns: Vec<&str> =
+                table.columns.iter().map(|column| column.name.as_str()).collect();
+            let is_tolerant = self.settings.on_data_error != OnDataError::Fail;
+            statements.extend(self.replacing().stage(staged, &columns, is_tolerant));
         } else {
             let (staged, name) = (staged.sql(), self.name.sql());
             statements.push(format!("create table {staged} (like {name} including all)"));
@@ -129,54 +148,16 @@ impl PostgresTarget {
         statements
     }
 
-    /// Starts a transaction; returns the statements that replace the target by the staging table.
-    async fn swap(&self, client: &Client, staged: &TableName, begin: &str) -> Result<Vec<String>> {
-        let mut statements = Vec::new();
-        let (name, aside) = (self.name.sql(), staged.sql());
-        let act = |error| refused(format!("look up {}", self.name), error);
-        if self.table.is_none() {
-            client.batch_execute(begin).await.map_err(act)?;
-        } else {
-            // Dependent objects are read only once no one can change them any more.
-            let begin = format!("{begin}; lock table {name} in access exclusive mode");
-            let regclass = literal(&name);
-            let (owned, grants) = (OWNED.replace("$1", &regclass), GRANTS.replace("$1", &regclass));
-            let asked = try_join3(
-                client.batch_execute(&begin),
-                client.query_typed(&owned, &[]),
-                client.query_typed(&grants, &[]),
-            );
-            let ((), owned, grants) = asked.await.map_err(act)?;
-            for row in owned {
-                let (sequence, column): (String, String) = (row.get(0), row.get(1));
-                let column = ident(&column);
-                statements.push(format!("alter sequence {sequence} owned by {aside}.{column}"));
-            }
-            for row in grants {
-                let (privilege, role, option): (String, String, bool) =
-                    (row.get(0), row.get(1), row.get(2));
-                let option = if option { " with grant option" } else { "" };
-                statements.push(format!("grant {privilege} on {aside} to {role}{option}"));
-            }
-            statements.push(format!("drop table {name}"));
+    /// The replacement of a table that exists.
+    fn replacing(&self) -> Replacing<'_> {
+        Replacing {
+            name: &self.name,
+            written: self.shared.columns.iter().map(|column| column.name.as_str()).collect(),
+            changes: &self.evolution.statements,
+            kept: &self.kept,
         }
-        statements.push(format!("alter table {aside} rename to {}", ident(&self.name.table)));
-        Ok(statements)
     }
 }
-
-/// Sequences owned by a table's columns.
-const OWNED: &str = "
-select s.oid::regclass::text, a.attname::text
-from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
-join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
-where d.deptype = 'a' and d.refobjid = $1::regclass";
-
-/// Privileges of others on a table.
-const GRANTS: &str = "
-select x.privilege_type, case when x.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(x.grantee)) end,
-       x.is_grantable
-from pg_class c, aclexplode(c.relacl) x where c.oid = $1::regclass and x.grantee <> c.relowner";
 
 #[async_trait]
 impl Target for PostgresTarget {
@@ -185,6 +166,19 @@ impl Target for PostgresTarget {
             let aside =
                 TableName::new(&self.name.schema, &format!("{}_forebay_...", self.name.table));
             let mut plan = self.statements(&aside);
+            if self.table.is_some() && self.kept.forbids_swap() {
+                plan.insert(
+                    0,
+                    format!(
+                        "-- the rows of {} are replaced inside the table, in one transaction: a swap would \
+                         lose {}",
+                        self.name,
+                        self.kept.reasons()
+                    ),
+                );
+                plan.extend(self.replacing().plan(&aside));
+                return plan;
+            }
             if self.table.is_some() {
                 plan.push(format!("drop table {}", self.name.sql()));
             }
@@ -246,13 +240,16 @@ impl Target for PostgresTarget {
         let staged = self.staged(load);
         let act = |error| refused(format!("finish {}", self.name), error);
         let begin = format!("begin; {}", share_lock(&self.settings));
-        let finish = format!("{}; commit", self.ledger.finish(&self.settings, load));
+        let finish = format!("{}; commit", self.ledger.finish(&self.settings, load)?);
         if staged == self.name {
             client.batch_execute(&format!("{begin}; {finish}")).await.map_err(act)?;
+        } else if self.table.is_none() {
+            let to = ident(&self.name.table);
+            let rename = format!("{begin}; alter table {} rename to {to}; {finish}", staged.sql());
+            client.batch_execute(&rename).await.map_err(act)?;
         } else {
-            let swap = self.swap(&client, &staged, &begin).await?.join(";\n");
-            let swapped = client.batch_execute(&format!("{swap};\n{finish}")).await;
-            swapped.map_err(|error| refused(format!("finish {} ({swap})", self.name), error))?;
+            let of = (&self.settings, load);
+            self.replacing().finish(&client, &staged, &begin, &self.ledger, of).await?;
         }
         self.shared.pool.give_back(client);
         Ok(())
@@ -260,8 +257,16 @@ impl Target for PostgresTarget {
 
     async fn content(&self) -> Result<ContentHash> {
         let client = self.shared.client().await?;
-        let names = idents(self.shared.columns.iter().map(|column| column.name.as_str()));
-        let copy = format!("copy {} ({names}) to stdout (format binary)", self.name.sql());
+        let names = idents(self.evolution.compared.iter().map(String::as_str));
+        let table = self.name.sql();
+        let is_partitioned = self.table.as_ref().is_some_and(|table| table.kind == 'p');
+        let copied = if is_partitioned || self.evolution.is_generated {
+            let only = if is_partitioned { "" } else { "only " };
+            format!("(select {names} from {only}{table})")
+        } else {
+            format!("{table} ({names})")
+        };
+        let copy = format!("copy {copied} to stdout (format binary)");
         let act = |error| refused(format!("read {}", self.name), error);
         let mut rows = pin!(client.copy_out(&copy).await.map_err(act)?);
         let (mut splitter, mut tuples) = (Splitter::new(), Vec::new());

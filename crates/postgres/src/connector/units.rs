@@ -12,8 +12,8 @@ use tokio_postgres::Client;
 
 use super::PAGE_SIZE;
 use super::catalog::Table;
+use super::columns::no_column;
 use super::connect::refused;
-use super::source::no_column;
 use super::sql::{ident, literal};
 
 /// A smaller table is one unit: another connection would take longer than reading it.
@@ -30,6 +30,15 @@ const SAMPLED_MAX: f64 = 1_000.0;
 pub(super) struct Part {
     /// The condition in SQL; empty for all rows.
     pub(super) condition: String,
+    /// A query that returns whether another snapshot has the same rows under this condition; `None`
+    /// if they are the same by definition.
+    pub(super) is_same: Option<String>,
+}
+
+impl Part {
+    fn of(condition: String) -> Self {
+        Self { condition, is_same: None }
+    }
 }
 
 /// All units of a stream.
@@ -39,6 +48,8 @@ pub(super) struct Parts {
     pub(super) units: Vec<(Unit, Option<Part>)>,
     pub(super) is_stable: bool,
     pub(super) cursor: Option<Cursor>,
+    /// Notes for the reader of the plan.
+    pub(super) notes: Vec<String>,
 }
 
 impl Parts {
@@ -52,9 +63,10 @@ impl Parts {
             bytes: Some(table.pages * PAGE_SIZE),
         };
         Self {
-            units: vec![(unit, Some(Part { condition: String::new() }))],
+            units: vec![(unit, Some(Part::of(String::new())))],
             is_stable: true,
             cursor: None,
+            notes: Vec::new(),
         }
     }
 
@@ -80,7 +92,8 @@ impl Parts {
         if size < DIVIDED_FROM || count < 2 || opening.division == Division::Whole {
             return Ok(Self::whole(table));
         }
-        let is_heap = matches!(table.kind, 'r' | 'm');
+        // A page number is one of each table that inherits from this one.
+        let is_heap = matches!(table.kind, 'r' | 'm') && !table.has_children;
         match key {
             Some(key) if stream.partition_key.is_some() || opening.division == Division::Stable => {
                 let bounds = bounds(client, table, key, count).await?;
@@ -107,16 +120,21 @@ impl Parts {
                     ));
                 }
             };
-            Ok((unit.clone(), Some(Part { condition })))
+            Ok((unit.clone(), Some(Part::of(condition))))
         });
-        Ok(Self { units: parts.collect::<Result<_>>()?, is_stable: true, cursor: None })
+        Ok(Self {
+            units: parts.collect::<Result<_>>()?,
+            is_stable: true,
+            cursor: None,
+            notes: Vec::new(),
+        })
     }
 
     /// The units of an unfinished incremental load. They name what is committed: the rows between
     /// two values of a cursor are others in every run.
     pub(super) fn recorded(units: &[Unit]) -> Self {
         let units = units.iter().map(|unit| (unit.clone(), None));
-        Self { units: units.collect(), is_stable: false, cursor: None }
+        Self { units: units.collect(), is_stable: false, cursor: None, notes: Vec::new() }
     }
 
     fn by_key(table: &Table, key: &str, bounds: &[String]) -> Self {
@@ -135,9 +153,9 @@ impl Parts {
                 rows: table.rows.map(|rows| rows / share),
                 bytes: Some(table.pages * PAGE_SIZE / share),
             };
-            (unit, Some(Part { condition }))
+            (unit, Some(Part::of(condition)))
         });
-        Self { units: units.collect(), is_stable: true, cursor: None }
+        Self { units: units.collect(), is_stable: true, cursor: None, notes: Vec::new() }
     }
 
     fn by_pages(table: &Table, count: u64) -> Self {
@@ -156,9 +174,9 @@ impl Parts {
                 rows: table.rows.map(|rows| rows * pages / table.pages.max(1)),
                 bytes: Some(pages * PAGE_SIZE),
             };
-            (unit, Some(Part { condition: condition.join(" and ") }))
+            (unit, Some(Part::of(condition.join(" and "))))
         });
-        Self { units: units.collect(), is_stable: false, cursor: None }
+        Self { units: units.collect(), is_stable: false, cursor: None, notes: Vec::new() }
     }
 }
 

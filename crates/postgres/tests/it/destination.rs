@@ -2,7 +2,7 @@
 
 use forebay_pgcopy::{Column, Wire};
 use forebay_postgres::connector::{PostgresDestination, Settings};
-use forebay_sdk::connector::Destination as _;
+use forebay_sdk::connector::{Cursor, Destination as _, Load};
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::TargetSettings;
 
@@ -18,6 +18,27 @@ fn settings(into: &str) -> TargetSettings {
         schema_evolution: serde_json::from_value(evolution).unwrap(),
         load_method: forebay_sdk::settings::LoadMethod::Copy,
     }
+}
+
+#[test]
+fn the_end_of_a_load_stores_its_cursor() {
+    let Some(databases) = crate::copying::Databases::new() else { return };
+    databases.src("create table t (id int); insert into t values (1)");
+    let copy =
+        crate::copying::Copy::new(serde_json::json!({ "name": "t" }), "t", serde_json::json!({}));
+    let cursor = Cursor { rows_at: Some(3), ..Cursor::new("57".into(), Some("x'y".into())) };
+    let stored = databases.runtime.block_on(async {
+        let (context, _cancel) = Context::new("test");
+        let (stream, target) = copy.open(&databases, &context).await.unwrap();
+        let load = crate::copying::load("load-1", &*stream);
+        target.prepare(&load).await.unwrap();
+        let ended = Load { cursor: Some(cursor.clone()), ..load };
+        target.finish(&ended).await.unwrap();
+        let destination = databases.destination("postgres");
+        destination.last_load(&copy.settings()).await.unwrap().unwrap().0
+    });
+    assert!(stored.is_finished);
+    assert_eq!(stored.cursor, Some(cursor));
 }
 
 #[test]

@@ -4,7 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "what a test sets up itself either works or ends the test")]
 
 mod conformance;
+mod copying;
 mod destination;
 mod pg;
+mod pooler;
 mod postgres;
+mod replace;
 mod source;

@@ -240,7 +240,7 @@ impl Suite {
         let target = self.open(claim, &settings).await?;
         claim.ok(target.prepare(&load).await)?;
         self.write(claim, &target, &settings, &load, "b", &[&second]).await?;
-        let cursor = Some(Cursor { value: "57".into(), tie_breaker: Some("x'y".into()) });
+        let cursor = Some(Cursor::new("57".into(), Some("x'y".into())));
         claim.ok(target.finish(&Load { cursor: cursor.clone(), ..load.clone() }).await)?;
         let last = claim.ok(self.destination.last_load(&settings).await)?;
         let found = last.map(|(load, entries)| (load.is_finished, load.cursor, entries.len()));

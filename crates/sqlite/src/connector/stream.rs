@@ -87,12 +87,17 @@ impl SqliteStream {
             // Named, so that a load whose units are all committed can end; see `read`.
             units.iter().map(|unit| (unit.clone(), None)).collect()
         } else if stream.sync_mode == SyncMode::Incremental {
-            let incremental = Incremental::new(&connection, stream, &database)?;
             let since = opening.since.as_ref();
-            cursor = incremental.last(&connection).map_err(failed)?.or_else(|| since.cloned());
-            match since.is_some() && cursor.as_ref() == since {
-                true => Vec::new(),
-                false => vec![incremental.unit(&reading, since)?],
+            let incremental = Incremental::new(&connection, stream, since, &database)?;
+            let may_repeat = opening.division == Division::Any;
+            if let Some(since) = since.filter(|_| !may_repeat) {
+                incremental.refuse_late(&connection, since, &failed)?;
+            }
+            cursor = incremental.last(&connection, &failed)?.or_else(|| since.cloned());
+            let is_new = |since: &Cursor| cursor.as_ref().is_some_and(|last| !last.is_at(since));
+            match since.is_none_or(is_new) {
+                true => vec![incremental.unit(&reading, since, may_repeat)?],
+                false => Vec::new(),
             }
         } else if opening.division == Division::Any && table.has_rowid {
             ranges(&connection, &reading, opening.unit_size).map_err(failed)?
@@ -246,11 +251,18 @@ struct Incremental {
 }
 
 impl Incremental {
-    fn new(connection: &Connection, stream: &StreamSettings, database: &Database) -> Result<Self> {
+    fn new(
+        connection: &Connection,
+        stream: &StreamSettings,
+        since: Option<&Cursor>,
+        database: &Database,
+    ) -> Result<Self> {
         let declared = layout::declared(connection, &stream.name);
         let declared = declared.map_err(|error| database.failed("read the schema of", error))?;
         let field = stream.cursor_field.clone().unwrap_or_default();
-        for name in std::iter::once(&field).chain(&stream.tie_breaker_field) {
+        let before = since.and_then(|since| since.tie_breaker_field.clone());
+        let tie_breaker = stream.tie_breaker_field.clone().or(before);
+        for name in std::iter::once(&field).chain(&tie_breaker) {
             if !declared.iter().any(|column| column.name == *name) {
                 return Err(ConnectorError::unsupported(
                     format!("{} has no column {name:?}", stream.name),
@@ -258,15 +270,64 @@ impl Incremental {
                 ));
             }
         }
-        Ok(Self {
-            table: stream.name.clone(),
-            field,
-            tie_breaker: stream.tie_breaker_field.clone(),
-        })
+        Ok(Self { table: stream.name.clone(), field, tie_breaker })
+    }
+
+    /// The number of rows with the value of a cursor that are at or before it.
+    fn rows_at(
+        &self,
+        connection: &Connection,
+        value: Value,
+        tie_breaker: Option<Value>,
+    ) -> rusqlite::Result<u64> {
+        let (table, field) = (quoted(&self.table), quoted(&self.field));
+        let mut sql = format!("SELECT count(*) FROM {table} WHERE {field} = ?1");
+        let mut parameters = vec![value];
+        if let (Some(name), Some(last)) = (self.tie_breaker.as_deref().map(quoted), tie_breaker) {
+            sql.push_str(&format!(" AND ({name} IS NULL OR {name} <= ?2)"));
+            parameters.push(last);
+        }
+        let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+        let count = connection.query_row(&sql, rusqlite::params_from_iter(parameters), count)?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+
+    /// Fails if rows were added at or before the last row that was read.
+    fn refuse_late(
+        &self,
+        connection: &Connection,
+        since: &Cursor,
+        failed: &dyn Fn(rusqlite::Error) -> ConnectorError,
+    ) -> Result<()> {
+        let Some(read) = since.rows_at else { return Ok(()) };
+        let tie_breaker = since.tie_breaker.as_deref().map(decode).transpose()?;
+        let now = self.rows_at(connection, decode(&since.value)?, tie_breaker).map_err(failed)?;
+        if now <= read {
+            return Ok(());
+        }
+        let (table, field, value) = (&self.table, &self.field, &since.value);
+        Err(ConnectorError::unsupported(
+            format!(
+                "{} rows with {field} = {value:?}, the last value of the previous run, were added to \
+                 {table} since then, and nothing distinguishes them from those that were read",
+                now - read
+            ),
+            "set `tie_breaker_field` to a column that increases, or use `write_mode: upsert`, which \
+             reads rows with the last value again; then remove the rows at the destination and run \
+             `forebay pipeline reset`",
+        ))
     }
 
     /// The current last row.
-    fn last(&self, connection: &Connection) -> rusqlite::Result<Option<Cursor>> {
+    fn last(
+        &self,
+        connection: &Connection,
+        failed: &dyn Fn(rusqlite::Error) -> ConnectorError,
+    ) -> Result<Option<Cursor>> {
+        self.find_last(connection).map_err(failed)
+    }
+
+    fn find_last(&self, connection: &Connection) -> rusqlite::Result<Option<Cursor>> {
         let (table, field) = (quoted(&self.table), quoted(&self.field));
         let tie_breaker = self.tie_breaker.as_deref().map_or_else(|| "NULL".into(), quoted);
         let sql = format!(
@@ -277,11 +338,19 @@ impl Incremental {
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let tie_breaker = self.tie_breaker.as_ref().map(|_| row.get(1)).transpose()?;
-        let value = encode(&row.get(0)?);
-        Ok(Some(Cursor { value, tie_breaker: tie_breaker.as_ref().map(encode) }))
+        let value: Value = row.get(0)?;
+        let cursor = Cursor::new(encode(&value), tie_breaker.as_ref().map(encode));
+        let rows_at = Some(self.rows_at(connection, value, tie_breaker)?);
+        Ok(Some(Cursor { rows_at, tie_breaker_field: self.tie_breaker.clone(), ..cursor }))
     }
 
-    fn unit(&self, reading: &Reading, since: Option<&Cursor>) -> Result<(Unit, Option<Select>)> {
+    /// * `may_repeat`: whether rows with the last value may be read again.
+    fn unit(
+        &self,
+        reading: &Reading,
+        since: Option<&Cursor>,
+        may_repeat: bool,
+    ) -> Result<(Unit, Option<Select>)> {
         let field = quoted(&self.field);
         let Some(since) = since else {
             return Ok((unit("all"), Some(reading.select("", Vec::new()))));
@@ -290,6 +359,7 @@ impl Incremental {
         let mut unit = unit(&format!("{} after {}", self.field, since.value));
         unit.from = Some(since.value.clone());
         let (condition, parameters) = match (&self.tie_breaker, &since.tie_breaker) {
+            _ if may_repeat => (format!("WHERE {field} >= ?1 ORDER BY {field}"), vec![value]),
             (Some(name), Some(then)) => {
                 let name = quoted(name);
                 let condition = format!(

@@ -71,6 +71,10 @@ impl Layout for ParquetLayout {
         true
     }
 
+    fn keeps_columns(&self) -> bool {
+        true
+    }
+
     fn encode(&self, columns: &[Column]) -> Result<Box<dyn Encode>, ConnectorError> {
         let fields: Vec<_> = columns.iter().map(stored_field).collect();
         let schema = Arc::new(Schema::new(fields));

@@ -120,6 +120,9 @@ impl Drop for FaultyFile {
     }
 }
 
+/// A load without rows.
+const NONE: &str = "none";
+
 /// The loads, in order.
 const LOADS: [&str; 3] = ["first", "second", "third"];
 
@@ -148,11 +151,14 @@ impl Trial {
 
     /// The units of a load, which has rows of its own.
     fn units(&self, id: &str) -> Vec<(Unit, RecordBatch)> {
-        let from = 100 * LOADS.iter().position(|load| *load == id).unwrap();
         let unit = |name: &str, ids: std::ops::Range<usize>| {
             let unit = Unit { name: name.into(), from: None, to: None, rows: None, bytes: None };
             (unit, acceptance::rows(&self.columns, ids))
         };
+        if id == NONE {
+            return vec![unit("a", 0..0), unit("b", 0..0)];
+        }
+        let from = 100 * LOADS.iter().position(|load| *load == id).unwrap();
         vec![unit("a", from..from + 7), unit("empty", 0..0), unit("b", from + 7..from + 20)]
     }
 
@@ -307,4 +313,42 @@ async fn appending_continues_after_every_interruption_with_nothing_lost_or_doubl
 #[tokio::test]
 async fn replacing_continues_after_every_interruption_with_nothing_lost_or_doubled() {
     interrupt(WriteMode::Replace).await;
+}
+
+#[tokio::test]
+async fn a_load_without_rows_leaves_one_file_with_the_columns() {
+    for (write_mode, before) in
+        [(WriteMode::Append, None), (WriteMode::Replace, None), (WriteMode::Replace, Some("first"))]
+    {
+        for is_after in [false, true] {
+            let mut at = 0;
+            loop {
+                let directory = scratch();
+                let trial = Trial::new(directory.path(), write_mode);
+                if let Some(before) = before {
+                    trial.run(before, &Fault::never()).await.unwrap();
+                }
+                let fault = Fault { at, is_after, steps: Arc::default() };
+                let interrupted = trial.run(NONE, &fault).await;
+                trial.run(NONE, &Fault::never()).await.unwrap();
+                assert_eq!(trial.content().await, ContentHash::default(), "step {at}");
+                // What a reader finds who does not know the ledger.
+                let source = super::parquet_source(directory.path());
+                let open = acceptance::open_source(&source, &super::stream("t")).await.unwrap();
+                let names = |columns: &[Column]| {
+                    columns.iter().map(|c| (c.name.clone(), c.sql_type.clone())).collect::<Vec<_>>()
+                };
+                assert_eq!(names(open.columns()), names(&trial.columns));
+                let read = super::sources::read(&open).await.unwrap();
+                assert_eq!(read.iter().map(RecordBatch::num_rows).sum::<usize>(), 0);
+                trial.run("third", &Fault::never()).await.unwrap();
+                assert_eq!(trial.content().await, trial.hash(&LOADS[2..]), "step {at}");
+                trial.check_files().await;
+                if interrupted.is_ok() {
+                    break;
+                }
+                at += 1;
+            }
+        }
+    }
 }
