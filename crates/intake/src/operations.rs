@@ -247,7 +247,7 @@ impl Intake {
     }
 
     /// Queries the document database on a thread that may block.
-    async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
     ) -> Result<T, IntakeError> {

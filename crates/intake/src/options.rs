@@ -61,6 +61,9 @@ pub struct IntakeLimits {
 /// Thresholds of the decision; each appears in its answers beside the measured value.
 #[derive(Debug, Clone)]
 pub struct DecisionOptions {
+    /// Minimum number of documents before a namespace is decided. Until then it is a collection.
+    /// A request with at least as many, or with a target, decides at once.
+    pub documents_min: u64,
     /// Objects are flattened into columns to this depth.
     pub flatten_depth: usize,
     /// Share of presence and type agreement that a table needs.
@@ -112,6 +115,7 @@ impl Default for IntakeLimits {
 impl Default for DecisionOptions {
     fn default() -> Self {
         Self {
+            documents_min: 10,
             flatten_depth: 4,
             agreement_min: 0.9,
             agreement_related_min: 0.75,

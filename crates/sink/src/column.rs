@@ -8,6 +8,8 @@
 
 use std::borrow::Cow;
 
+use crate::time::{date_days, timestamp_us};
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
@@ -25,11 +27,15 @@ pub enum ColumnType {
     Bytes,
     /// Any JSON value, kept as its text.
     Json,
+    /// A text that is a timestamp of RFC 3339 with its offset ([`time`](crate::time)).
+    Timestamp,
+    /// A text that is a date, `2026-01-02`.
+    Date,
 }
 
 impl ColumnType {
     /// Every type, for tests and tables.
-    pub const ALL: [ColumnType; 7] = [
+    pub const ALL: [ColumnType; 9] = [
         ColumnType::Boolean,
         ColumnType::Integer,
         ColumnType::Real,
@@ -37,6 +43,8 @@ impl ColumnType {
         ColumnType::Text,
         ColumnType::Bytes,
         ColumnType::Json,
+        ColumnType::Timestamp,
+        ColumnType::Date,
     ];
 
     /// The type's name as stored on disk and shown to people.
@@ -50,6 +58,8 @@ impl ColumnType {
             ColumnType::Text => "text",
             ColumnType::Bytes => "bytes",
             ColumnType::Json => "json",
+            ColumnType::Timestamp => "timestamp",
+            ColumnType::Date => "date",
         }
     }
 
@@ -81,6 +91,10 @@ impl ColumnType {
             (ColumnType::Text, Value::Text(text)) | (ColumnType::Json, Value::Json(text)) => {
                 borrowed(text)
             }
+            (ColumnType::Timestamp, Value::Text(text)) if timestamp_us(text).is_some() => {
+                borrowed(text)
+            }
+            (ColumnType::Date, Value::Text(text)) if date_days(text).is_some() => borrowed(text),
             (ColumnType::Bytes, Value::Bytes(bytes)) => Fit::Bytes(bytes),
             (ColumnType::Json, Value::Boolean(v)) => borrowed(if v { "true" } else { "false" }),
             (ColumnType::Json, Value::Text(text)) => match serde_json::to_string(text) {
@@ -122,7 +136,7 @@ pub enum Fit<'a> {
     Integer(i64),
     /// A finite double.
     Real(f64),
-    /// Text.
+    /// Text; also a decimal, JSON, a timestamp or a date, as it was written.
     Text(Cow<'a, str>),
     /// Bytes.
     Bytes(&'a [u8]),

@@ -37,6 +37,7 @@ pub mod ndjson;
 pub mod schema;
 pub mod server;
 mod sink;
+pub mod time;
 pub mod transaction;
 
 pub use column::{ColumnType, Value};
@@ -44,5 +45,6 @@ pub use error::{OpenError, ReadError, SinkError};
 pub use forebay_base::ServerError;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use sink::{
-    Document, DocumentSink, Identity, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
+    Derive, Document, DocumentSink, Identity, Position, RowSink, RowWriter, Sink, StoredDocument,
+    Written,
 };

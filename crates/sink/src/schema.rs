@@ -1,8 +1,10 @@
 //! The structure of a namespace, and how it grows.
 //!
-//! Invariants: columns are only ever added, at the end; a column's name and type never change. The
-//! path of a column is stored beside its name, so that neither has to be inferred from the other.
-//! Planning ([`TableSchema::plan`]) is pure: the same result serves a dry run and a write.
+//! Invariants: writing rows only adds columns, at the end, and never changes one; types change and
+//! columns are removed only by [`RowSink::reshape`](crate::RowSink::reshape), which also derives the
+//! values of all rows again. The name of a path's column never changes. The path of a column is
+//! stored beside its name, so that neither has to be inferred from the other. Planning
+//! ([`TableSchema::plan`]) is pure: the same result serves a dry run and a write.
 
 use std::collections::{HashMap, HashSet};
 
@@ -165,6 +167,24 @@ impl TableSchema {
         plan
     }
 
+    /// The columns after [`RowSink::reshape`](crate::RowSink::reshape) with `fields`, in a table that
+    /// also has its own columns named `reserved`: those of known paths keep their names and their
+    /// order, and the others follow. The slots of the plan refer to the new columns.
+    #[must_use]
+    pub fn reshaped(&self, fields: &[Field<'_>], reserved: &[&str]) -> (TableSchema, Plan) {
+        // Of a repeated path the first field counts, as in a plan.
+        let types: HashMap<&str, ColumnType> =
+            fields.iter().rev().map(|field| (field.path, field.ty)).collect();
+        let kept = self.columns.iter().filter_map(|column| {
+            let ty = *types.get(column.path.as_str())?;
+            Some(Column { ty, ..column.clone() })
+        });
+        let mut schema: TableSchema = kept.collect();
+        let plan = schema.plan_beside(fields, reserved);
+        plan.added.iter().for_each(|column| schema.push(column.clone()));
+        (schema, plan)
+    }
+
     /// Appends a column.
     pub fn push(&mut self, column: Column) {
         self.by_path.insert(column.path.clone(), self.columns.len());
@@ -179,5 +199,29 @@ impl FromIterator<Column> for TableSchema {
             schema.push(column);
         }
         schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshaped_columns_keep_their_names_and_others_follow() {
+        let field = |path, ty| Field { path, ty };
+        let before = [field("a.b", ColumnType::Integer), field("a_b", ColumnType::Text)];
+        let old: TableSchema = TableSchema::default().plan(&before).added.into_iter().collect();
+        let (new, plan) = old.reshaped(
+            &[
+                field("c", ColumnType::Date),
+                field("a_b", ColumnType::Json),
+                field("c", ColumnType::Text),
+            ],
+            &[],
+        );
+        let found: Vec<_> = new.columns().iter().map(|it| (&*it.path, &*it.name, it.ty)).collect();
+        let name = &*old.column("a_b").unwrap().name;
+        assert_eq!(found, [("a_b", name, ColumnType::Json), ("c", "c", ColumnType::Date)]);
+        assert_eq!(plan.slots, [Some(1), Some(0), None]);
     }
 }

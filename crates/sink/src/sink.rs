@@ -162,6 +162,10 @@ pub trait DocumentSink: Sink {
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError>;
 }
 
+/// Finds the values in a document: called with its bytes, it passes each value on with the index of
+/// its field. A field without a value is not passed.
+pub type Derive<'d> = dyn FnMut(&[u8], &mut dyn FnMut(usize, Value<'_>)) + 'd;
+
 /// Stores documents together with values extracted from them, one row at a time without copies.
 pub trait RowSink: DocumentSink {
     /// Ensures that `namespace` has a column for each of `fields` and returns a writer of rows.
@@ -180,6 +184,26 @@ pub trait RowSink: DocumentSink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Box<dyn RowWriter + 's>, SinkError>;
+
+    /// Gives `namespace` a column for each of `fields` with exactly this type, and no others. Rows
+    /// that it has get the values that `derive` finds in their documents; a value that was NULL
+    /// because it did not fit the former type is there afterwards. A column keeps its name.
+    ///
+    /// All of it is part of the open transaction. It reads every row, and rewrites most. A sink
+    /// whose rows need no columns may leave those that it has as they are.
+    ///
+    /// * `at`: as in [`DocumentSink::write_documents`].
+    /// * Returns no rows; the fields that have no column, and whether it was a replay.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`].
+    fn reshape(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError>;
 
     /// The columns of `namespace`, those of the open transaction included; `None` when it does not
     /// exist.

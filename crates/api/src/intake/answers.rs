@@ -42,6 +42,8 @@ pub(super) struct NamespaceAnswer {
     pub(super) namespace: String,
     /// `table` or `collection`.
     pub(super) target: &'static str,
+    /// Whether there are too few documents to decide between table and collection.
+    pub(super) undecided: bool,
     /// Its URL path.
     pub(super) url: String,
 }

@@ -9,6 +9,7 @@ use forebay_intake::answer::{time_text, to_json};
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
 use forebay_intake::documents::ingest::DocumentOptions;
+use forebay_intake::documents::redecide::RedecideOptions;
 use forebay_intake::documents::{PageLimits, StoredDocument};
 use forebay_intake::names::{Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
@@ -155,6 +156,7 @@ async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeE
     let namespaces = intake.namespaces().await?.into_iter().map(|info| NamespaceAnswer {
         documents: info.row_count,
         target: info.kind.name(),
+        undecided: info.undecided,
         url: format!("/v1/documents/{}", info.name),
         namespace: info.name,
     });
@@ -221,6 +223,38 @@ fn page_document(stored: &StoredDocument) -> Result<PageDocument<'_>, IntakeErro
     })?;
     let received = time_text(i64::try_from(stored.received_ms).unwrap_or(i64::MAX));
     Ok(PageDocument { id: stored.id, received, document })
+}
+
+pub(super) async fn schema(
+    State(intake): State<Intake>,
+    Path(namespace): Path<String>,
+    request: Request,
+) -> Response {
+    match decide_again(&intake, &namespace, request.uri()).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, request.headers()),
+    }
+}
+
+async fn decide_again(
+    intake: &Intake,
+    namespace: &str,
+    uri: &Uri,
+) -> Result<Response, IntakeError> {
+    let namespace = Namespace::parse(namespace)?;
+    let mut options = RedecideOptions::default();
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "dry_run" => options.dry_run = flag(&name, &value)?,
+            "target" => {
+                options.wish = Wish::parse(&value)
+                    .ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
+            }
+            _ => return Err(unknown_option(&name, "dry_run, target")),
+        }
+    }
+    let answer = intake.decide_again(&namespace, options).await?;
+    Ok(json(200, to_json(&answer)))
 }
 
 fn wants_lines(headers: &HeaderMap) -> bool {

@@ -64,6 +64,7 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/database", get(database::status))
         .route("/v1/documents", get(documents::namespaces))
         .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
+        .route("/v1/documents/{namespace}/schema", post(documents::schema))
         .route("/v1/documents/{namespace}/{id}", get(documents::one))
         .with_state(Served { intake: intake.clone(), sending: Sending::default() })
 }

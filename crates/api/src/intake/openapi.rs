@@ -13,6 +13,7 @@ use forebay_intake::DatabaseStatus;
 use forebay_intake::answer::PutAnswer;
 use forebay_intake::classify::Category;
 use forebay_intake::documents::ingest::DocumentsAnswer;
+use forebay_intake::documents::redecide::SchemaAnswer;
 use utoipa::openapi::path::Parameter;
 use utoipa::openapi::schema::{Array, KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{OpenApi, RefOr, Schema};
@@ -98,6 +99,7 @@ pub(super) fn document() -> OpenApi {
         .get("/v1/documents", namespaces())
         .post("/v1/documents/{namespace}", post_documents())
         .get("/v1/documents/{namespace}", list_documents())
+        .post("/v1/documents/{namespace}/schema", decide_again())
         .get("/v1/documents/{namespace}/{id}", get_document())
         .document()
 }
@@ -324,6 +326,36 @@ fn list_documents() -> Operation {
     .problems(&[(400, "A parameter is invalid"), (404, "There is no such namespace"), STORAGE])
 }
 
+fn decide_again() -> Operation {
+    Operation::new(
+        "documents",
+        "decide_document_schema",
+        "Decide again between table and collection, and on the columns",
+    )
+    .text(
+        "The decision is made from all documents of the namespace. Their values are then derived \
+         for the columns again, which takes time in proportion to their number.",
+    )
+    .parameters([
+        path("namespace", "The namespace"),
+        query("dry_run", Kind::Flag, "Only report the decision and its reasons"),
+        query(
+            "target",
+            Kind::Word(&TARGETS),
+            "Where the documents are to be stored; the default is auto",
+        ),
+    ])
+    .json::<SchemaAnswer>(200, "The decision, its reasons, and the columns")
+    .problems(&[
+        (400, "A parameter is invalid"),
+        (404, "There is no such namespace"),
+        (409, "The documents cannot be stored in the target"),
+        BUSY,
+        STORAGE,
+        FULL,
+    ])
+}
+
 fn get_document() -> Operation {
     Operation::new("documents", "get_document", "Get one document, byte for byte")
         .parameters([path("namespace", "The namespace"), path("id", "The document's id")])
@@ -338,7 +370,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 8);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 9);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

@@ -55,7 +55,8 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
     match *method {
         _ if admin => Scope::Admin,
         Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
-        Method::POST if below("events") || below("documents") => Scope::Append,
+        // What is deeper than a namespace changes what is stored.
+        Method::POST if below("events") || is_namespace(path) => Scope::Append,
         // A new name only: an existing file stays unchanged.
         Method::PUT if below("files") => match headers.get(IF_NONE_MATCH) {
             Some(value) if value.as_bytes() == b"*" => Scope::Append,
@@ -63,6 +64,14 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
         },
         _ => Scope::Write,
     }
+}
+
+/// Whether a path is that of documents or of one namespace of them.
+fn is_namespace(path: &str) -> bool {
+    let below = path.strip_prefix("/v1/documents");
+    below.is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix('/').is_some_and(|name| !name.contains('/'))
+    })
 }
 
 /// Returns the resource of a request.
@@ -120,6 +129,9 @@ mod tests {
             (Method::PUT, "/v1/filesystem/x", &new, Scope::Write),
             (Method::POST, "/v1/events/zeek", &none, Scope::Append),
             (Method::POST, "/v1/documents/x", &none, Scope::Append),
+            (Method::POST, "/v1/documents/schema", &none, Scope::Append),
+            (Method::POST, "/v1/documents/x/schema", &none, Scope::Write),
+            (Method::POST, "/v1/database/replay", &none, Scope::Write),
             (Method::POST, "/v1/ingest", &none, Scope::Write),
             (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
             (Method::GET, "/v1/admin/x", &none, Scope::Admin),

@@ -1,11 +1,12 @@
-//! `forebay intake database`: the status of the database to which a server forwards documents.
+//! `forebay intake`: the status of the database to which a server forwards documents, and decisions
+//! between table and collection that are made again.
 
 use anyhow::Context as _;
 
 use crate::exit::{Coded, Exit};
 use crate::out;
 
-const AFTER_HELP: &str = "\
+const DATABASE_AFTER_HELP: &str = "\
 Examples:
   forebay intake database
   forebay intake database --server http://127.0.0.1:8090 --json
@@ -13,18 +14,28 @@ Examples:
 Exit codes: 0 documents are forwarded; 1 the database is unavailable, refuses documents or
 forwarding has stopped, or the server did not answer or forwards to no database.";
 
+const SCHEMA_AFTER_HELP: &str = "\
+Examples:
+  forebay intake schema orders --dry-run
+  forebay intake schema logs --target collection
+
+Exit codes: 0 the decision was made; 1 there is no such namespace, its documents cannot be stored in
+the target, or the server did not answer.";
+
 /// Maximum size of an answer, in bytes.
-const ANSWER_SIZE_MAX: u64 = 64 << 10;
+const ANSWER_SIZE_MAX: u64 = 4 << 20;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
     /// Print the status of the database to which a server forwards its documents.
-    Database(Args),
+    Database(DatabaseArgs),
+    /// Decide again between table and collection, from all documents of a namespace.
+    Schema(SchemaArgs),
 }
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct Args {
+#[command(after_help = DATABASE_AFTER_HELP)]
+pub(super) struct DatabaseArgs {
     /// URL of the server.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
     server: String,
@@ -36,25 +47,131 @@ pub(super) struct Args {
     json: bool,
 }
 
+#[derive(clap::Args, Debug)]
+#[command(after_help = SCHEMA_AFTER_HELP)]
+pub(super) struct SchemaArgs {
+    /// Namespace of documents.
+    namespace: String,
+    /// Where the documents are to be stored: auto, table or collection.
+    #[arg(long, value_name = "TARGET", default_value = "auto")]
+    target: String,
+    /// Print the decision without carrying it out.
+    #[arg(long)]
+    dry_run: bool,
+    /// URL of the server.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
+    server: String,
+    /// API key with scope write.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
-    let Command::Database(args) = command;
-    let server = args.server.trim_end_matches('/');
-    if server.starts_with("https://") {
-        let text = format!("only http:// is supported; over TLS use: curl '{server}/v1/database'");
-        return Err(Coded::error(Exit::Usage, text));
+    match command {
+        Command::Database(args) => database(args),
+        Command::Schema(args) => schema(args),
     }
-    let server = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
+}
+
+fn database(args: &DatabaseArgs) -> anyhow::Result<Exit> {
+    let server = Server::new(&args.server, args.key.as_deref(), "/v1/database")?;
+    let status = parsed(&server, &server.get("/v1/database", "application/json")?)?;
+    if args.json {
+        out::json(&status)?;
+    } else {
+        out::line(server.get("/v1/database", "text/plain")?.trim_end())?;
+    }
+    let is_well = matches!(status["state"].as_str(), Some("following" | "copying" | "connecting"));
+    Ok(if is_well { Exit::Ok } else { Exit::Failed })
+}
+
+fn schema(args: &SchemaArgs) -> anyhow::Result<Exit> {
+    let encode = |text: &str| {
+        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
     };
-    let ask = |accept: &str| {
-        let request = ureq::get(format!("{server}/v1/database"));
+    let (namespace, target) = (encode(&args.namespace), encode(&args.target));
+    let path = format!("/v1/documents/{namespace}/schema?target={target}&dry_run={}", args.dry_run);
+    let server = Server::new(&args.server, args.key.as_deref(), &path)?;
+    let answer = parsed(&server, &server.post(&path)?)?;
+    if args.json {
+        out::json(&answer)?;
+        return Ok(Exit::Ok);
+    }
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    let (target, before) = (text("target"), text("target_before"));
+    let was = if target == before { String::new() } else { format!(", was a {before}") };
+    out::line(format!("target     {target}{was}; decided by {}", text("decided_by")))?;
+    out::line(format!("documents  {}", answer["documents"]))?;
+    for (key, sign) in [("columns_added", '+'), ("columns_changed", '~'), ("columns_removed", '-')]
+    {
+        for column in answer[key].as_array().into_iter().flatten() {
+            let word = |key: &str| column[key].as_str().unwrap_or_default().to_owned();
+            let kind = match sign {
+                '~' => format!("{} -> {}", word("from"), word("to")),
+                _ => word("type"),
+            };
+            out::line(format!("{sign} {} {kind}", word("path").escape_debug()))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A server's JSON answer.
+fn parsed(server: &Server<'_>, text: &str) -> anyhow::Result<serde_json::Value> {
+    serde_json::from_str(text)
+        .with_context(|| format!("the response of {} is not JSON", server.url))
+}
+
+/// A server to be asked.
+struct Server<'a> {
+    url: String,
+    key: Option<&'a str>,
+}
+
+impl<'a> Server<'a> {
+    /// * `path`: what is to be asked for, for the message about what is not supported.
+    fn new(server: &str, key: Option<&'a str>, path: &str) -> anyhow::Result<Self> {
+        let server = server.trim_end_matches('/');
+        if server.starts_with("https://") {
+            let text = format!("only http:// is supported; over TLS use: curl '{server}{path}'");
+            return Err(Coded::error(Exit::Usage, text));
+        }
+        let url = match server.contains("://") {
+            true => server.to_owned(),
+            false => format!("http://{server}"),
+        };
+        Ok(Self { url, key })
+    }
+
+    fn get(&self, path: &str, accept: &str) -> anyhow::Result<String> {
+        let request = ureq::get(format!("{}{path}", self.url));
         let mut request = request.config().http_status_as_error(false).build();
         request = request.header("accept", accept);
-        if let Some(key) = &args.key {
+        if let Some(key) = self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        let mut answer = request.call().with_context(|| format!("cannot connect to {server}"))?;
+        self.answer(request.call())
+    }
+
+    fn post(&self, path: &str) -> anyhow::Result<String> {
+        let request = ureq::post(format!("{}{path}", self.url));
+        let mut request = request.config().http_status_as_error(false).build();
+        if let Some(key) = self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answer(request.send_empty())
+    }
+
+    /// The body of a successful answer.
+    fn answer(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<String> {
+        let server = &self.url;
+        let mut answer = answer.with_context(|| format!("cannot connect to {server}"))?;
         let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
         let body = body.with_context(|| format!("cannot read the response of {server}"))?;
         if answer.status().is_success() {
@@ -64,15 +181,5 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
         let text = format!("{server} answers {}: {message}", answer.status());
         Err(Coded::error(Exit::Failed, text))
-    };
-    let status = ask("application/json")?;
-    let status: serde_json::Value = serde_json::from_str(&status)
-        .with_context(|| format!("the response of {server} is not JSON"))?;
-    if args.json {
-        out::json(&status)?;
-    } else {
-        out::line(ask("text/plain")?.trim_end())?;
     }
-    let is_well = matches!(status["state"].as_str(), Some("following" | "copying" | "connecting"));
-    Ok(if is_well { Exit::Ok } else { Exit::Failed })
 }

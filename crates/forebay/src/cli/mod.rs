@@ -90,7 +90,7 @@ enum Command {
     Key(key::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
-    /// Print the status of a server's intake.
+    /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
     /// Serve the cache alone, send it commands, load it, check its data.

@@ -173,6 +173,9 @@ settings! {
         file_size_max("intake.file_size_max"): ByteSize = "64GiB";
         /// Maximum size of a single JSON document.
         document_size_max("intake.document_size_max"): ByteSize = "16MiB";
+        /// Minimum number of documents before a namespace is decided to be a table or a collection.
+        /// Until then it is a collection. A request with a target decides at once.
+        decision_documents_min("intake.decision_documents_min"): u32 = "10";
         /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
         /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.

@@ -237,6 +237,11 @@ fn answers_about_files_and_documents_are_as_described() {
     let id = found["documents"][0]["id"].as_u64().unwrap();
     get("get_document", &format!("/v1/documents/d/{id}"));
     get("list_documents", "/v1/documents/none");
+    let schema = "/v1/documents/d/schema";
+    let dry = post(&server, &format!("{schema}?dry_run=true"), "", b"");
+    assert_eq!(check("decide_document_schema", &dry)["documents"], 3);
+    check("decide_document_schema", &post(&server, schema, "", b""));
+    check("decide_document_schema", &post(&server, "/v1/documents/none/schema", "", b""));
     get("get_database", "/v1/database");
     let form = "--x\r\ncontent-disposition: form-data; name=\"files\"; filename=\"f.json\"\r\n\r\n\
                 {\"a\":1}\r\n--x\r\ncontent-disposition: form-data; name=\"files\"; filename=\"../f\"\

@@ -1,7 +1,8 @@
 //! Table or collection: the decision, with every rule and what it measured.
 //!
-//! A namespace's first batch decides and later batches follow, so a reader finds one namespace in
-//! one place. A table needs documents that agree on their fields and on the fields' types, that are
+//! A namespace's first documents decide and later ones follow, so a reader finds one namespace in
+//! one place. A few documents are no evidence: until there are enough, the namespace is a collection
+//! and undecided. A table needs documents that agree on their fields and on the fields' types, that are
 //! shallow, and that do not embed lists of objects. Where agreement is not quite enough, keys and
 //! references between records decide, and so does the sender's request.
 //!
@@ -83,11 +84,14 @@ pub struct Decision {
     pub decided_by: &'static str,
     /// Every rule that was evaluated.
     pub rules: Vec<Rule>,
+    /// Whether there are too few documents to decide: the target is preliminary.
+    pub undecided: bool,
 }
 
 /// Decides where a batch is stored.
 ///
-/// * `existing`: the namespace's current target.
+/// * `profile`: of the batch, and of all documents before it while the namespace is undecided.
+/// * `existing`: the namespace's target; `None` while it is undecided.
 #[must_use]
 pub fn decide(
     profile: &Profile,
@@ -95,7 +99,13 @@ pub fn decide(
     existing: Option<TargetCode>,
     wish: Wish,
 ) -> Decision {
-    let mut rules = vec![existing_rule(existing), wish_rule(wish)];
+    let undecided =
+        existing.is_none() && wish == Wish::Auto && profile.documents < options.documents_min;
+    let mut rules = vec![
+        existing_rule(existing),
+        wish_rule(wish),
+        documents_rule(profile.documents, options, undecided),
+    ];
     let structure = [
         fields_rule(profile, options),
         depth_rule(profile, options),
@@ -123,6 +133,8 @@ pub fn decide(
     let weakest = presence.min(agreement);
     let (target, decided_by) = if let Some(existing) = existing {
         (existing, "existing")
+    } else if undecided {
+        (TargetCode::Collection, "documents")
     } else if wish == Wish::Collection {
         (TargetCode::Collection, "wish")
     } else if structure[0].says == "collection" {
@@ -140,12 +152,12 @@ pub fn decide(
     } else {
         (TargetCode::Collection, "type_agreement")
     };
-    Decision { target, decided_by, rules }
+    Decision { target, decided_by, rules, undecided }
 }
 
 fn existing_rule(existing: Option<TargetCode>) -> Rule {
     let (measured, says, detail) = match existing {
-        None => ("new", "neutral", "the namespace holds no documents yet"),
+        None => ("new", "neutral", "the namespace is new, or too small to be decided before"),
         Some(TargetCode::Table) => ("table", "table", "the namespace is a table and stays one"),
         Some(TargetCode::Collection) => {
             ("collection", "collection", "the namespace is a collection and stays one")
@@ -163,8 +175,18 @@ fn wish_rule(wish: Wish) -> Rule {
     rule("wish", measured.into(), "auto".into(), says, detail)
 }
 
+fn documents_rule(documents: u64, options: &DecisionOptions, undecided: bool) -> Rule {
+    let says = if undecided { "collection" } else { "neutral" };
+    let detail = match undecided {
+        true => "too few documents to decide: they are kept as a collection until there are enough",
+        false => "number of documents that were examined",
+    };
+    rule("documents", documents.into(), options.documents_min.into(), says, detail)
+}
+
 fn fields_rule(profile: &Profile, options: &DecisionOptions) -> Rule {
-    let fields = profile.fields().len();
+    // A field that was always null gets no column.
+    let fields = profile.columns().count();
     let fits = (1..=options.columns_max).contains(&fields) && profile.untracked == 0;
     let detail = if profile.untracked > 0 {
         format!("more than {fields} different fields were seen")
@@ -273,13 +295,23 @@ mod tests {
     const BOUNDS: Bounds = Bounds { depth_max: 100, key_size_max: 1_024, flatten_depth: 4 };
 
     fn check(documents: &[&str], wish: Wish, target: TargetCode, decided_by: &str) {
-        let options = DecisionOptions::default();
+        let options = DecisionOptions { documents_min: 1, ..DecisionOptions::default() };
+        check_with(&options, documents, wish, target, decided_by);
+    }
+
+    fn check_with(
+        options: &DecisionOptions,
+        documents: &[&str],
+        wish: Wish,
+        target: TargetCode,
+        decided_by: &str,
+    ) {
         let mut profile = Profile::new(options.columns_max + 1);
         for document in documents {
             let members = read(document.as_bytes(), &BOUNDS).unwrap();
             profile.add(&members, &BOUNDS, &mut |_, _, _| {}).unwrap();
         }
-        let decision = decide(&profile, &options, None, wish);
+        let decision = decide(&profile, options, None, wish);
         assert_eq!((decision.target, decision.decided_by), (target, decided_by), "{documents:?}");
     }
 
@@ -299,6 +331,18 @@ mod tests {
         let embedded = [r#"{"a":[{"b":1}],"c":1}"#];
         check(&embedded, Wish::Auto, TargetCode::Collection, "embedded");
         check(&["{}"], Wish::Auto, TargetCode::Collection, "fields");
+        check(&[r#"{"a":null}"#], Wish::Auto, TargetCode::Collection, "fields");
+    }
+
+    #[test]
+    fn a_few_documents_decide_nothing_unless_the_sender_does() {
+        let options = DecisionOptions { documents_min: 3, ..DecisionOptions::default() };
+        let same = [r#"{"id":1,"a":2}"#; 3];
+        let few = &same[..2];
+        check_with(&options, few, Wish::Auto, TargetCode::Collection, "documents");
+        check_with(&options, &same, Wish::Auto, TargetCode::Table, "stable");
+        check_with(&options, few, Wish::Table, TargetCode::Table, "wish");
+        check_with(&options, few, Wish::Collection, TargetCode::Collection, "wish");
     }
 
     #[test]

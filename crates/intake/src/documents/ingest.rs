@@ -11,14 +11,14 @@
 use std::sync::Arc;
 
 use forebay_log::{AppendError, Lsn};
-use forebay_sink::Column;
+use forebay_sink::{Column, ColumnType};
 use serde::Serialize;
 
-use super::decide::{Rule, Wish};
+use super::decide::{Decision, Rule, Wish};
 use super::flatten::{Bounds, read};
 use super::forward::QueuedCommit;
 use super::frame::{DocumentPosition, Framer, Framing};
-use super::namespaces::Planned;
+use super::namespaces::{Planned, profile_fields_max};
 use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
 use super::profile::Profile;
 use super::{DocumentError, column_code};
@@ -26,7 +26,8 @@ use crate::answer::to_json;
 use crate::catalogue::{Answered, Change};
 use crate::error::IntakeError;
 use crate::format::{
-    AddedColumn, DocumentCommit, Documents, IdempotencyRecord, TargetCode, encode_chunk_header,
+    AddedColumn, CommitFlags, DocumentCommit, Documents, IdempotencyRecord, TargetCode,
+    encode_chunk_header,
 };
 use crate::intake::Inner;
 use crate::names::Namespace;
@@ -75,6 +76,19 @@ pub struct ColumnAnswer {
     pub r#type: &'static str,
 }
 
+/// A column whose type was changed to one that also holds other values.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct WidenedColumn {
+    /// Path of keys in the document.
+    pub path: String,
+    /// Name in the table.
+    pub column: String,
+    /// Its type before.
+    pub from: &'static str,
+    /// Its type from now on, for the documents before as well.
+    pub to: &'static str,
+}
+
 /// A column that does not hold all values of its field.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 #[schema(as = UnfitColumn)]
@@ -112,8 +126,13 @@ pub struct DocumentsAnswer {
     pub decided_by: Option<&'static str>,
     /// Every rule with what it measured.
     pub rules: Vec<Rule>,
+    /// Whether there are too few documents to decide between table and collection. They are kept as
+    /// a collection until there are enough.
+    pub undecided: bool,
     /// Columns that the table gains.
     pub columns_added: Vec<ColumnAnswer>,
+    /// Columns whose type is widened, so that they hold values that did not fit.
+    pub columns_widened: Vec<WidenedColumn>,
     /// Fields that get no column, with the reason.
     pub fields_without_column: Vec<String>,
     /// Columns in which values are NULL because they are of another type; the documents keep them.
@@ -140,6 +159,20 @@ impl DocumentsAnswer {
             (1.., 0) if !self.dry_run => 201,
             _ => 200,
         }
+    }
+}
+
+impl ColumnAnswer {
+    pub(super) fn of(column: &Column) -> Self {
+        let Column { path, name, ty } = column.clone();
+        Self { path, column: name, r#type: ty.name() }
+    }
+}
+
+impl WidenedColumn {
+    pub(super) fn of((column, to): &(Column, ColumnType)) -> Self {
+        let Column { path, name, ty } = column.clone();
+        Self { path, column: name, from: ty.name(), to: to.name() }
     }
 }
 
@@ -210,13 +243,12 @@ impl From<Stop> for IntakeError {
 impl DocumentIngest {
     pub(crate) fn new(inner: Arc<Inner>, namespace: Namespace, options: DocumentOptions) -> Self {
         let limits = &inner.shared.options.limits;
-        let columns_max = inner.shared.options.decision.columns_max;
         let gathered = Gathered {
             bounds: inner.bounds,
             errors_max: limits.errors_reported_max,
             documents_max: limits.documents_per_request_max,
             keep: !options.dry_run,
-            profile: Profile::new(columns_max * 2),
+            profile: Profile::new(profile_fields_max(&inner.shared.options.decision)),
             run: Run::default(),
             runs: Vec::new(),
             runs_size: 0,
@@ -330,7 +362,8 @@ impl DocumentIngest {
         };
         let decision = &inner.shared.options.decision;
         let profile = &self.gathered.profile;
-        let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        let planned =
+            state.plan(&inner.namespaces, &self.namespace, profile, decision, self.options.wish)?;
         self.check_wish(&planned)?;
         let count = profile.documents;
         let first_id = state.next_id;
@@ -344,14 +377,11 @@ impl DocumentIngest {
             target: planned.decision.target,
             first_id,
             count,
-            columns: planned
-                .added
-                .iter()
-                .map(|column| AddedColumn {
-                    path: column.path.clone(),
-                    type_code: column_code(column.ty),
-                })
-                .collect(),
+            columns: planned.columns().iter().map(added_column).collect(),
+            flags: CommitFlags {
+                reshapes: planned.reshapes,
+                undecided: planned.decision.undecided,
+            },
             chunks: self.chunks.clone(),
             idempotency: record,
             status,
@@ -374,11 +404,11 @@ impl DocumentIngest {
             inner.shared.queue(pending, Queued { lsn, end, change: Change::Nothing, answered });
         }
         drop(pending);
-        if let Some(state) = states.get_mut(&self.namespace) {
-            state.advance(&planned, count, end);
-        }
         let prepared = self.gathered.prepared(&self.namespace, &planned, first_id, received_ms);
         let prepared = prepared.map(Arc::new);
+        if let Some(state) = states.get_mut(&self.namespace) {
+            state.advance(planned, count, end);
+        }
         inner.view.push(
             self.request,
             QueuedCommit { first: lsn, lsn, end, count, received_ms, prepared },
@@ -400,7 +430,13 @@ impl DocumentIngest {
         };
         let decision = &self.inner.shared.options.decision;
         let profile = &self.gathered.profile;
-        let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        let planned = state.plan(
+            &self.inner.namespaces,
+            &self.namespace,
+            profile,
+            decision,
+            self.options.wish,
+        )?;
         self.check_wish(&planned)?;
         let mut answer = self.answer(&planned, accepted, None);
         if refused_all {
@@ -411,23 +447,10 @@ impl DocumentIngest {
 
     /// Refuses what would be stored elsewhere than the sender demands.
     fn check_wish(&self, planned: &Planned) -> Result<(), IntakeError> {
-        let wanted = match self.options.wish {
-            Wish::Table => TargetCode::Table,
-            Wish::Collection => TargetCode::Collection,
-            Wish::Auto => return Ok(()),
-        };
-        let found = planned.decision.target;
-        if !self.options.wish_required || found == wanted {
-            return Ok(());
+        if self.options.wish_required {
+            check_wish(self.options.wish, &planned.decision)?;
         }
-        let rule = planned.decision.decided_by;
-        let rule = planned.decision.rules.iter().find(|known| known.rule == rule);
-        let why = rule.map_or("", |rule| rule.detail.as_str());
-        let (wanted, found) = (target_name(wanted), target_name(found));
-        Err(IntakeError::rejected(
-            "target",
-            format!("the documents cannot be stored in a {wanted}, only in a {found}: {why}"),
-        ))
+        Ok(())
     }
 
     fn blank_answer(&self) -> DocumentsAnswer {
@@ -440,7 +463,9 @@ impl DocumentIngest {
             target: None,
             decided_by: None,
             rules: Vec::new(),
+            undecided: false,
             columns_added: Vec::new(),
+            columns_widened: Vec::new(),
             fields_without_column: Vec::new(),
             values_without_column: Vec::new(),
             ddl: Vec::new(),
@@ -452,15 +477,7 @@ impl DocumentIngest {
 
     fn answer(&self, planned: &Planned, accepted: u64, first_id: Option<u64>) -> DocumentsAnswer {
         let target = target_name(planned.decision.target);
-        let columns_added = planned
-            .added
-            .iter()
-            .map(|column| ColumnAnswer {
-                path: column.path.clone(),
-                column: column.name.clone(),
-                r#type: column.ty.name(),
-            })
-            .collect();
+        let columns_added = planned.added.iter().map(ColumnAnswer::of).collect();
         let fields_without_column =
             planned.refused.iter().map(|(path, reason)| format!("{path}: {reason}")).collect();
         DocumentsAnswer {
@@ -468,7 +485,9 @@ impl DocumentIngest {
             target: Some(target),
             decided_by: Some(planned.decision.decided_by),
             rules: planned.decision.rules.clone(),
+            undecided: planned.decision.undecided,
             columns_added,
+            columns_widened: planned.widened.iter().map(WidenedColumn::of).collect(),
             fields_without_column,
             values_without_column: planned.unfit.iter().map(UnfitAnswer::of).collect(),
             ddl: planned.ddl.clone(),
@@ -479,7 +498,32 @@ impl DocumentIngest {
     }
 }
 
-fn target_name(target: TargetCode) -> &'static str {
+/// Refuses a decision that contradicts a wish.
+pub(super) fn check_wish(wish: Wish, decision: &Decision) -> Result<(), IntakeError> {
+    let wanted = match wish {
+        Wish::Table => TargetCode::Table,
+        Wish::Collection => TargetCode::Collection,
+        Wish::Auto => return Ok(()),
+    };
+    let found = decision.target;
+    if found == wanted {
+        return Ok(());
+    }
+    let rule = decision.rules.iter().find(|known| known.rule == decision.decided_by);
+    let why = rule.map_or("", |rule| rule.detail.as_str());
+    let (wanted, found) = (target_name(wanted), target_name(found));
+    Err(IntakeError::rejected(
+        "target",
+        format!("the documents cannot be stored in a {wanted}, only in a {found}: {why}"),
+    ))
+}
+
+/// A column as a commit names it.
+pub(super) fn added_column(column: &Column) -> AddedColumn {
+    AddedColumn { path: column.path.clone(), type_code: column_code(column.ty) }
+}
+
+pub(super) fn target_name(target: TargetCode) -> &'static str {
     match target {
         TargetCode::Table => "table",
         TargetCode::Collection => "collection",
@@ -517,7 +561,9 @@ impl Gathered {
     ) -> Option<Prepared> {
         self.next_run();
         // Values of untracked fields are not kept here; the log has the documents.
-        if self.runs_size > PREPARED_SIZE_MAX || self.profile.untracked > 0 {
+        let is_whole = self.runs_size <= PREPARED_SIZE_MAX && self.profile.untracked == 0;
+        // Documents that come before are read from the database, these with them.
+        if planned.reshapes || !is_whole {
             return None;
         }
         Some(Prepared {
@@ -525,7 +571,15 @@ impl Gathered {
             target: planned.decision.target,
             first_id,
             received_ms,
-            fields: self.profile.columns().map(|field| (field.path.into(), field.ty)).collect(),
+            fields: self
+                .profile
+                .fields()
+                .iter()
+                .map(|(path, field)| {
+                    (path.clone(), (field.valued() > 0).then(|| field.column_type()))
+                })
+                .collect(),
+            undecided: planned.decision.undecided,
             runs: std::mem::take(&mut self.runs),
         })
     }

@@ -17,6 +17,7 @@ pub mod ingest;
 pub(crate) mod namespaces;
 pub(crate) mod prepared;
 pub mod profile;
+pub mod redecide;
 pub(crate) mod view;
 pub(crate) mod write;
 
@@ -94,6 +95,8 @@ pub fn column_code(ty: ColumnType) -> u8 {
         ColumnType::Text => 5,
         ColumnType::Bytes => 6,
         ColumnType::Json => 7,
+        ColumnType::Timestamp => 8,
+        ColumnType::Date => 9,
     }
 }
 

@@ -22,8 +22,11 @@ pub(crate) struct Prepared {
     pub(crate) target: TargetCode,
     pub(crate) first_id: u64,
     pub(crate) received_ms: i64,
-    /// Paths of the profile's fields, with the type each column gets if it is new.
-    pub(crate) fields: Vec<(Box<str>, forebay_sink::ColumnType)>,
+    /// Paths of the profile's fields, with the type each column gets if it is new; `None` for a field
+    /// without a value.
+    pub(crate) fields: Vec<(Box<str>, Option<forebay_sink::ColumnType>)>,
+    /// Whether the namespace is still to be decided.
+    pub(crate) undecided: bool,
     pub(crate) runs: Vec<Run>,
 }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use forebay_sink::column::Fit;
+use forebay_sink::time::{date_days, timestamp_us};
 use forebay_sink::{ColumnType, Field, Value};
 
 use super::flatten::{Bounds, Leaf, Members};
@@ -28,6 +29,10 @@ pub struct FieldProfile {
     pub no_double: u64,
     /// Strings that are no text: they contain half a surrogate pair.
     pub no_text: u64,
+    /// Strings that are timestamps with an offset.
+    pub timestamps: u64,
+    /// Strings that are dates.
+    pub dates: u64,
     /// Hashes of a candidate key's values; `None` for other fields, or once a value repeated.
     values: Option<std::collections::HashSet<u64>>,
 }
@@ -129,9 +134,26 @@ impl Profile {
         &self.fields
     }
 
-    /// The fields with the types their columns would get.
+    /// The fields with a value, with the types their columns would get. A field that was always null
+    /// has no type yet.
     pub fn columns(&self) -> impl Iterator<Item = Field<'_>> {
-        self.fields.iter().map(|(path, field)| Field { path, ty: field.column_type() })
+        let valued = self.fields.iter().filter(|(_, field)| field.valued() > 0);
+        valued.map(|(path, field)| Field { path, ty: field.column_type() })
+    }
+
+    /// Adds the statistics of documents that were profiled apart.
+    pub fn merge(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.shallow += other.shallow;
+        self.untracked += other.untracked;
+        for (path, field) in &other.fields {
+            let is_new = !self.by_path.contains_key(path);
+            match self.slot(path).and_then(|at| self.fields.get_mut(at)) {
+                Some((_, known)) if is_new => *known = field.clone(),
+                Some((_, known)) => known.merge(field),
+                None => self.untracked += field.present,
+            }
+        }
     }
 
     fn slot(&mut self, path: &str) -> Option<usize> {
@@ -177,7 +199,10 @@ impl FieldProfile {
                 }
                 Kind::Real
             }
-            Leaf::Text(_) => Kind::Text,
+            Leaf::Text(text) => {
+                self.note_time(text);
+                Kind::Text
+            }
             Leaf::Unrepresentable(_) => {
                 self.no_text += 1;
                 Kind::Text
@@ -197,6 +222,18 @@ impl FieldProfile {
         self.no_double += u64::from(fit == Fit::Conflict);
     }
 
+    fn note_time(&mut self, text: &str) {
+        // Every date begins so, and hardly anything else does.
+        if text.len() < 10 || text.as_bytes().get(4) != Some(&b'-') {
+            return;
+        }
+        if text.len() == 10 {
+            self.dates += u64::from(date_days(text).is_some());
+        } else {
+            self.timestamps += u64::from(timestamp_us(text).is_some());
+        }
+    }
+
     /// Number of values that a column of type `ty` holds.
     #[must_use]
     pub fn fitting(&self, ty: ColumnType) -> u64 {
@@ -209,6 +246,8 @@ impl FieldProfile {
             ColumnType::Text => self.of(Kind::Text) - self.no_text,
             ColumnType::Bytes => 0,
             ColumnType::Json => self.valued(),
+            ColumnType::Timestamp => self.timestamps,
+            ColumnType::Date => self.dates,
         }
     }
 
@@ -260,6 +299,53 @@ impl FieldProfile {
         self.values.is_some() && self.valued() == documents
     }
 
+    /// The type that a column of type `from` needs so that it also holds these values, as far as
+    /// they are of its kind: a whole number becomes a double, or a decimal where a double would not
+    /// keep it; a timestamp or date that is none becomes text. Any other value does not fit, and
+    /// changes nothing.
+    ///
+    /// * `exceeds_doubles`: whether the column may hold whole numbers that no double is exactly.
+    #[must_use]
+    pub fn widened(&self, from: ColumnType, exceeds_doubles: impl FnOnce() -> bool) -> ColumnType {
+        let wider = match from {
+            ColumnType::Integer => self.of(Kind::Real) + self.of(Kind::BigInteger) > 0,
+            ColumnType::Real => self.no_double > 0,
+            ColumnType::Timestamp => self.timestamps < self.of(Kind::Text) - self.no_text,
+            ColumnType::Date => self.dates < self.of(Kind::Text) - self.no_text,
+            _ => false,
+        };
+        match from {
+            _ if !wider => from,
+            ColumnType::Timestamp | ColumnType::Date => ColumnType::Text,
+            ColumnType::Integer
+                if self.no_double == 0 && self.of(Kind::BigInteger) == 0 && !exceeds_doubles() =>
+            {
+                ColumnType::Real
+            }
+            _ => ColumnType::Decimal,
+        }
+    }
+
+    /// Adds the counts of other documents' values.
+    fn merge(&mut self, other: &Self) {
+        self.present += other.present;
+        self.nulls += other.nulls;
+        for (count, other) in self.kinds.iter_mut().zip(other.kinds) {
+            *count += other;
+        }
+        self.no_double += other.no_double;
+        self.no_text += other.no_text;
+        self.timestamps += other.timestamps;
+        self.dates += other.dates;
+        self.values = match (self.values.take(), &other.values) {
+            (Some(mut values), Some(others)) => {
+                let distinct = others.iter().all(|value| values.insert(*value));
+                distinct.then_some(values)
+            }
+            _ => None,
+        };
+    }
+
     /// The type its column gets: the one that keeps most values exactly.
     #[must_use]
     pub fn column_type(&self) -> ColumnType {
@@ -273,11 +359,15 @@ impl FieldProfile {
         } else if agreeing == numbers {
             match (self.of(Kind::BigInteger), self.of(Kind::Real)) {
                 (0, 0) => ColumnType::Integer,
-                (0, _) => ColumnType::Real,
+                (0, _) if self.no_double == 0 => ColumnType::Real,
                 _ => ColumnType::Decimal,
             }
         } else if agreeing == self.of(Kind::Text) {
-            ColumnType::Text
+            match self.of(Kind::Text) {
+                texts if texts == self.timestamps => ColumnType::Timestamp,
+                texts if texts == self.dates => ColumnType::Date,
+                _ => ColumnType::Text,
+            }
         } else if agreeing == self.of(Kind::Boolean) {
             ColumnType::Boolean
         } else {
@@ -308,6 +398,80 @@ pub fn refers_to(path: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn profile(values: &[&str]) -> Profile {
+        let bounds = Bounds { depth_max: 9, key_size_max: 99, flatten_depth: 4 };
+        let mut profile = Profile::new(9);
+        for value in values {
+            let document = format!("{{\"id\":{value}}}");
+            let members = super::super::flatten::read(document.as_bytes(), &bounds).unwrap();
+            profile.add(&members, &bounds, &mut |_, _, _| {}).unwrap();
+        }
+        profile
+    }
+
+    #[test]
+    fn a_type_widens_within_its_kind_and_no_further_than_it_must() {
+        use ColumnType::{Boolean, Date, Decimal, Integer, Json, Real, Text, Timestamp};
+        let time = "\"2026-01-02T03:04:05Z\"";
+        for (from, values, to) in [
+            (Integer, &["1", "\"x\"", "true", "null"][..], Integer),
+            (Integer, &["1", "9.99"], Real),
+            (Integer, &["1e3"], Real),
+            (Integer, &["9007199254740993"], Integer),
+            (Integer, &["0.5", "9007199254740993"], Decimal),
+            (Integer, &["9223372036854775808"], Decimal),
+            (Integer, &["1e400"], Decimal),
+            (Real, &["1", "0.5", "\"x\""], Real),
+            (Real, &["9007199254740993"], Decimal),
+            (Decimal, &["1e400", "1"], Decimal),
+            (Timestamp, &[time, "7", "null"], Timestamp),
+            (Timestamp, &[time, "\"soon\""], Text),
+            (Timestamp, &["\"2026-01-02\""], Text),
+            (Date, &["\"2026-01-02\""], Date),
+            (Date, &[time], Text),
+            (Text, &[time], Text),
+            (Boolean, &["1"], Boolean),
+            (Json, &["1"], Json),
+        ] {
+            let profile = profile(values);
+            let (_, field) = &profile.fields()[0];
+            assert_eq!(field.widened(from, || false), to, "{from:?} {values:?}");
+        }
+        let fraction = profile(&["0.5"]);
+        assert_eq!(fraction.fields()[0].1.widened(Integer, || true), Decimal);
+    }
+
+    #[test]
+    fn a_field_of_timestamps_alone_is_one() {
+        let time = "\"2026-01-02T03:04:05.123+01:00\"";
+        for (values, ty) in [
+            (&[time, time, "null"][..], ColumnType::Timestamp),
+            (&[time, "\"2026-01-02\""], ColumnType::Text),
+            (&["\"2026-01-02\""], ColumnType::Date),
+            (&[time, "\"\""], ColumnType::Text),
+            (&["0.5", "9007199254740993"], ColumnType::Decimal),
+        ] {
+            assert_eq!(profile(values).columns().next().unwrap().ty, ty, "{values:?}");
+        }
+        assert_eq!(profile(&["null"]).columns().count(), 0);
+    }
+
+    #[test]
+    fn profiles_of_parts_make_the_profile_of_the_whole() {
+        let values = ["1", "2.5", "null", "\"x\"", "\"2026-01-02\"", "[1]", "3", "4"];
+        for cut in 0..=values.len() {
+            let (first, second) = values.split_at(cut);
+            let mut merged = profile(first);
+            merged.merge(&profile(second));
+            assert_eq!(format!("{merged:?}"), format!("{:?}", profile(&values)), "{cut}");
+        }
+        let mut ids = profile(&["1", "2"]);
+        ids.merge(&profile(&["3"]));
+        assert!(ids.fields()[0].1.is_unique(3));
+        ids.merge(&profile(&["2"]));
+        assert!(!ids.fields()[0].1.is_unique(4));
+    }
 
     #[test]
     fn only_whole_names_are_keys_and_references() {

@@ -435,7 +435,21 @@ impl Writer {
     fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
         self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
         crate::meters::conflicts(write_prepared(&mut self.sink, end, commit)?);
+        self.set_undecided(end, commit.namespace.as_str(), commit.undecided)?;
         Ok(commit.count())
+    }
+
+    /// Records whether a namespace is still to be decided, as its newest commit says.
+    fn set_undecided(
+        &mut self,
+        end: Lsn,
+        namespace: &str,
+        undecided: bool,
+    ) -> Result<(), ApplyError> {
+        if self.sink.position().is_some_and(|position| end.0 <= position.0) {
+            return Ok(());
+        }
+        self.sink.set_undecided(namespace, undecided).map_err(ApplyError::Sink)
     }
 
     /// Refuses a commit that would leave a gap: ids of a namespace begin at 1 and follow each other,
@@ -465,6 +479,7 @@ impl Writer {
         self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
         let conflicts = write_commit(&mut self.sink, log, &self.bounds, lsn, end, commit)?;
         crate::meters::conflicts(conflicts);
+        self.set_undecided(end, commit.namespace.as_str(), commit.flags.undecided)?;
         Ok(commit.count)
     }
 }
@@ -487,6 +502,7 @@ mod tests {
             first_id,
             count: 1,
             columns: Vec::new(),
+            flags: crate::format::CommitFlags::default(),
             chunks: Vec::new(),
             idempotency: None,
             status: 201,

@@ -29,8 +29,10 @@ pub(crate) struct Head<'a> {
     pub(crate) first_id: u64,
     pub(crate) count: u64,
     pub(crate) received_ms: i64,
-    /// Columns that the table gains.
+    /// Columns that the table gains; all that it has if the commit reshapes it.
     pub(crate) columns: &'a [AddedColumn],
+    /// Whether the columns of the documents before are derived again.
+    pub(crate) reshapes: bool,
 }
 
 impl<'a> Head<'a> {
@@ -43,7 +45,24 @@ impl<'a> Head<'a> {
             count: commit.count,
             received_ms: commit.received_ms,
             columns: &commit.columns,
+            reshapes: commit.flags.reshapes,
         }
+    }
+
+    /// The columns as fields.
+    fn fields(&self) -> Result<Vec<Field<'a>>, ApplyError> {
+        let field = |column: &'a AddedColumn| {
+            let ty = column_type(column.type_code).ok_or_else(|| ApplyError::Decode {
+                lsn: self.end.0,
+                source: DecodeError::Value {
+                    field: "column type",
+                    offset: 0,
+                    found: column.type_code.into(),
+                },
+            })?;
+            Ok(Field { path: &column.path, ty })
+        };
+        self.columns.iter().map(field).collect()
     }
 
     /// When the documents were received, in the unit of sinks.
@@ -115,6 +134,7 @@ pub(crate) fn write_commit(
     commit: &DocumentCommit<'_>,
 ) -> Result<u64, ApplyError> {
     let head = Head::of(end, commit);
+    reshape(sink, bounds, &head)?;
     let mut conflicts = 0;
     read_documents::<ApplyError>(log, lsn, commit, &mut |first_id, documents| {
         conflicts += write_documents(sink, bounds, &head, first_id, documents)?;
@@ -150,14 +170,19 @@ pub(crate) fn write_prepared(
         return Ok(0);
     }
     let fields: Vec<Field<'_>> =
-        commit.fields.iter().map(|(path, ty)| Field { path, ty: *ty }).collect();
+        commit.fields.iter().filter_map(|(path, ty)| Some(Field { path, ty: (*ty)? })).collect();
+    // Fields that were always null have no column, and so no index in a row.
+    let mut columns = 0..;
+    let slots: Vec<Option<usize>> =
+        commit.fields.iter().map(|(_, ty)| ty.and_then(|_| columns.next())).collect();
     let mut writer = sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
     for run in &commit.runs {
         run.each(|raw, found| {
             let found: Vec<(usize, RunValue<'_>)> = found.collect();
             let mut values = vec![Value::Null; fields.len()];
             for (field, found) in &found {
-                if let Some(value) = values.get_mut(*field) {
+                let slot = slots.get(*field).copied().flatten();
+                if let Some(value) = slot.and_then(|slot| values.get_mut(slot)) {
                     *value = match found {
                         RunValue::Boolean(value) => Value::Boolean(*value),
                         RunValue::Number(text) => Value::Number(text),
@@ -192,20 +217,42 @@ pub(crate) fn write_documents(
     let known = sink.columns(head.namespace).map_err(ApplyError::Sink)?;
     let known = known.cloned().unwrap_or_default();
     let mut fields = fields_of(&known);
-    for added in head.columns {
-        let ty = column_type(added.type_code).ok_or_else(|| ApplyError::Decode {
-            lsn: head.end.0,
-            source: DecodeError::Value {
-                field: "column type",
-                offset: 0,
-                found: added.type_code.into(),
-            },
-        })?;
-        if known.column(&added.path).is_none() {
-            fields.push(Field { path: &added.path, ty });
-        }
-    }
+    let added = head.fields()?;
+    fields.extend(added.into_iter().filter(|field| known.column(field.path).is_none()));
     write_rows(sink, bounds, at, head.namespace, &fields, &mut numbered.into_iter())
+}
+
+/// Gives the namespace of a commit that says so its columns, and its rows their values. Comes before
+/// the commit's documents.
+pub(crate) fn reshape(
+    sink: &mut dyn RowSink,
+    bounds: &Bounds,
+    head: &Head<'_>,
+) -> Result<(), ApplyError> {
+    if head.reshapes {
+        let at = Position(head.end.0);
+        reshape_to(sink, bounds, at, head.namespace, &head.fields()?)?;
+    }
+    Ok(())
+}
+
+/// Gives a namespace a column for each of `fields`, and its rows the values of their documents.
+pub(crate) fn reshape_to(
+    sink: &mut dyn RowSink,
+    bounds: &Bounds,
+    at: Position,
+    namespace: &str,
+    fields: &[Field<'_>],
+) -> Result<(), ApplyError> {
+    let slots = Slots::new(fields);
+    let mut scratch = Scratch::default();
+    let mut derive = |document: &[u8], put: &mut dyn FnMut(usize, Value<'_>)| {
+        for (index, leaf) in slots.values(document, bounds, &mut scratch).iter().enumerate() {
+            put(index, value_of(leaf));
+        }
+    };
+    sink.reshape(at, namespace, fields, &mut derive).map_err(ApplyError::Sink)?;
+    Ok(())
 }
 
 /// The fields of the existing columns.

@@ -6,12 +6,17 @@ use crate::digest::Digest;
 use crate::names::{FileName, Namespace};
 
 const VERSION: u8 = 1;
+/// Version of a commit that has flags.
+const VERSION_FLAGS: u8 = 2;
 const KIND_FILE_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
 const KIND_CHUNK: u8 = 3;
 const KIND_COMMIT: u8 = 4;
 const KIND_OUTCOME: u8 = 5;
 const KIND_EXTENTS: u8 = 6;
+
+const FLAG_RESHAPES: u8 = 1;
+const FLAG_UNDECIDED: u8 = 2;
 
 const PLACE_EXISTING: u8 = 0;
 const PLACE_INLINE: u8 = 1;
@@ -101,7 +106,7 @@ pub enum TargetCode {
     Collection = 2,
 }
 
-/// A column a commit adds to its namespace's table.
+/// A column of a commit: one that it adds to its namespace's table, or one of all that it gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedColumn {
     /// Path of keys in the document, joined by `.` with `.` and `\` in keys escaped.
@@ -112,6 +117,27 @@ pub struct AddedColumn {
 
 /// Position of a [`DocumentChunk`] that belongs to a commit.
 pub type ChunkRef = u64;
+
+/// What a commit says of its namespace beside its documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitFlags {
+    /// The namespace has exactly `columns` from here on, and the values of the documents before are
+    /// derived again.
+    pub reshapes: bool,
+    /// It is still to be decided whether the namespace is a table or a collection.
+    pub undecided: bool,
+}
+
+impl CommitFlags {
+    fn bits(self) -> u8 {
+        u8::from(self.reshapes) * FLAG_RESHAPES + u8::from(self.undecided) * FLAG_UNDECIDED
+    }
+
+    fn of(bits: u8) -> Option<Self> {
+        let (reshapes, undecided) = (bits & FLAG_RESHAPES != 0, bits & FLAG_UNDECIDED != 0);
+        (bits <= FLAG_RESHAPES + FLAG_UNDECIDED).then_some(Self { reshapes, undecided })
+    }
+}
 
 /// The documents of one request become part of a namespace, all together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +154,10 @@ pub struct DocumentCommit<'a> {
     pub first_id: u64,
     /// Number of documents.
     pub count: u64,
-    /// Columns that the table gains.
+    /// Columns that the table gains; all that it has from here on if the commit reshapes it.
     pub columns: Vec<AddedColumn>,
+    /// What the commit says of its namespace beside that.
+    pub flags: CommitFlags,
     /// Positions of the chunks that precede `documents`, in order.
     pub chunks: Vec<ChunkRef>,
     /// The request's key, if it had one.
@@ -295,7 +323,11 @@ impl DocumentCommit<'_> {
     /// [`encode_documents`] run.
     #[must_use]
     pub fn encode_header(&self, count_inline: u32) -> Vec<u8> {
-        let mut out = vec![KIND_COMMIT, VERSION, self.target as u8];
+        // Earlier programs read every commit that has no flags.
+        let mut out = match self.flags.bits() {
+            0 => vec![KIND_COMMIT, VERSION, self.target as u8],
+            bits => vec![KIND_COMMIT, VERSION_FLAGS, self.target as u8, bits],
+        };
         out.extend_from_slice(&self.request);
         out.extend_from_slice(&self.received_ms.to_le_bytes());
         out.extend_from_slice(&self.first_id.to_le_bytes());
@@ -358,7 +390,7 @@ impl<'a> Entry<'a> {
         let mut decoder = Decoder::new(payload);
         let kind = decoder.u8("kind")?;
         let version = decoder.u8("version")?;
-        if version != VERSION {
+        if version != VERSION && (kind, version) != (KIND_COMMIT, VERSION_FLAGS) {
             return Err(DecodeError::Value { field: "version", offset: 1, found: version.into() });
         }
         match kind {
@@ -370,7 +402,7 @@ impl<'a> Entry<'a> {
                 let documents = Documents::decode(count, decoder.rest())?;
                 Ok(Entry::DocumentChunk(DocumentChunk { request, documents }))
             }
-            KIND_COMMIT => decode_commit(&mut decoder).map(Entry::DocumentCommit),
+            KIND_COMMIT => decode_commit(&mut decoder, version).map(Entry::DocumentCommit),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
             KIND_EXTENTS => decode_extents(&mut decoder).map(Entry::DocumentExtents),
             other => Err(DecodeError::Value { field: "kind", offset: 0, found: other.into() }),
@@ -442,13 +474,24 @@ fn decode_delete(decoder: &mut Decoder<'_>) -> Result<Delete, DecodeError> {
     Ok(Delete { deleted_ms, namespace, name, idempotency })
 }
 
-fn decode_commit<'a>(decoder: &mut Decoder<'a>) -> Result<DocumentCommit<'a>, DecodeError> {
+fn decode_commit<'a>(
+    decoder: &mut Decoder<'a>,
+    version: u8,
+) -> Result<DocumentCommit<'a>, DecodeError> {
     let target = match decoder.u8("target")? {
         1 => TargetCode::Table,
         2 => TargetCode::Collection,
         other => {
             return Err(DecodeError::Value { field: "target", offset: 2, found: other.into() });
         }
+    };
+    let flags = match version {
+        VERSION_FLAGS => {
+            let bits = decoder.u8("flags")?;
+            let odd = DecodeError::Value { field: "flags", offset: 3, found: bits.into() };
+            CommitFlags::of(bits).filter(|flags| *flags != CommitFlags::default()).ok_or(odd)?
+        }
+        _ => CommitFlags::default(),
     };
     let request = decoder.array("request")?;
     let received_ms = decoder.i64("received")?;
@@ -477,6 +520,7 @@ fn decode_commit<'a>(decoder: &mut Decoder<'a>) -> Result<DocumentCommit<'a>, De
         first_id,
         count,
         columns,
+        flags,
         chunks,
         idempotency,
         status,

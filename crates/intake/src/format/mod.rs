@@ -12,7 +12,7 @@ mod entry;
 
 pub use decoder::DecodeError;
 pub use entry::{
-    AddedColumn, BlobPlace, ChunkRef, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
-    Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome, TargetCode,
-    encode_chunk_header, encode_documents,
+    AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
+    DocumentExtents, Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome,
+    TargetCode, encode_chunk_header, encode_documents,
 };

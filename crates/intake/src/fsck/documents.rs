@@ -95,11 +95,11 @@ impl Documents {
         if position < bound && is_readable {
             findings.push(self.older(position, bound));
         }
-        let expected = match &extents {
-            Some(extents) if extents.position <= position => expected(extents),
-            _ => Vec::new(),
+        let (expected, at) = match &extents {
+            Some(extents) if extents.position <= position => (expected(extents), extents.position),
+            _ => (Vec::new(), 0),
         };
-        let damage = match reader.check_against(&expected) {
+        let damage = match reader.check_against(&expected, Position(at)) {
             Ok(damage) => damage,
             Err(error) => {
                 findings.push(finding(&self.path, chain(&error).to_string(), None));

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod altered;
+mod columns;
+mod elsewhere;
 mod erasure;
 mod flips;
+mod forwarding;
 mod support;

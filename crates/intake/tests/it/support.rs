@@ -13,7 +13,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::documents::PageLimits;
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
-use forebay_intake::documents::ingest::DocumentOptions;
+use forebay_intake::documents::ingest::{DocumentOptions, DocumentsAnswer};
 use forebay_intake::fsck::{FsckReport, fsck};
 use forebay_intake::names::{FileName, Namespace};
 use forebay_intake::request::Claim;
@@ -50,8 +50,12 @@ pub(crate) fn options(dir: &Path) -> IntakeOptions {
 }
 
 pub(crate) fn open(dir: &Path) -> Result<Intake, OpenError> {
+    open_with(options(dir))
+}
+
+pub(crate) fn open_with(options: IntakeOptions) -> Result<Intake, OpenError> {
     let clock = Arc::new(ManualClock::new(1_767_323_045_000));
-    Intake::open(options(dir), Arc::new(RealFs), clock).map(|(intake, _)| intake)
+    Intake::open(options, Arc::new(RealFs), clock).map(|(intake, _)| intake)
 }
 
 pub(crate) fn check(dir: &Path) -> Result<FsckReport, OpenError> {
@@ -98,7 +102,7 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
     intake.put(new, upload).await.unwrap();
 }
 
-pub(crate) async fn post(intake: &Intake, name: &str, wish: Wish, body: &str) {
+pub(crate) async fn post(intake: &Intake, name: &str, wish: Wish, body: &str) -> DocumentsAnswer {
     let options = DocumentOptions {
         framing: Framing::Lines,
         wish,
@@ -110,6 +114,7 @@ pub(crate) async fn post(intake: &Intake, name: &str, wish: Wish, body: &str) {
     ingest.push(body.as_bytes()).await.unwrap();
     let (status, _, answer) = ingest.finish(None).await.unwrap();
     assert_eq!(status, 201, "{answer:?}");
+    answer
 }
 
 /// Every kind of value that a column can hold, and a text that is looked for on disk.

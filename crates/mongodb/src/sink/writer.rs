@@ -3,7 +3,7 @@
 use forebay_sink::schema::Plan;
 use forebay_sink::server::book::{Book, Namespace};
 use forebay_sink::server::job::Jobs;
-use forebay_sink::{ColumnType, Document, Field, Position, SinkError, Value, Written};
+use forebay_sink::{ColumnType, Derive, Document, Field, Position, SinkError, Value, Written};
 use mongodb::bson::raw::CString;
 use mongodb::bson::{Bson, Document as BsonDocument, doc};
 
@@ -78,6 +78,33 @@ impl Jobs for MongoSink {
         let written = Written { refused: plan.refused, ..Written::default() };
         let buffer = self.load.take(index);
         Ok(Some(Job { at: at.0, index, slots, buffer, written }))
+    }
+
+    /// Rows have no declared types here: later rows follow the new columns. Rows that are there stay
+    /// as they are, and their documents have all values.
+    fn reshape_rows(
+        &mut self,
+        at: Position,
+        name: &str,
+        fields: &[Field<'_>],
+        _derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        if !self.book.admits(at, name)? {
+            return Ok(Written::replay());
+        }
+        self.begin()?;
+        self.book.note(at);
+        let index = match self.book.find(name) {
+            Some(index) => index,
+            None => self.make(name)?,
+        };
+        self.book.touch(index);
+        let Some(namespace) = self.book.namespaces.get_mut(index) else {
+            return Ok(Written::default());
+        };
+        let (schema, plan) = namespace.schema.reshaped(fields, &[]);
+        namespace.schema = schema;
+        Ok(Written { refused: plan.refused, ..Written::default() })
     }
 
     fn document(

@@ -16,6 +16,7 @@ use forebay_sink::server::book::Namespace;
 use forebay_sink::{Column, ColumnType, Identity, Position, TableSchema};
 use tokio_postgres::SimpleQueryMessage;
 
+use super::reshape::{Missing, is_cast};
 use super::tuple::sql_type;
 use crate::quote::{literal, quote_identifier};
 
@@ -179,6 +180,89 @@ impl Layout {
         let mut sql = format!("ALTER TABLE {} {}", self.table(&namespace.table), added.join(", "));
         sql.push_str(&self.insert_columns(&namespace.name, first, columns));
         sql
+    }
+
+    /// Gives a namespace's table the columns of `schema`, and no others.
+    pub(super) fn reshape(&self, namespace: &Namespace, schema: &TableSchema) -> String {
+        let mut actions = Vec::new();
+        for Column { path, name, ty } in namespace.schema.columns() {
+            let name = quote_identifier(name);
+            match schema.column(path).map(|column| column.ty) {
+                None => actions.push(format!("DROP COLUMN {name}")),
+                Some(new) if new != *ty => {
+                    let from = if is_cast(*ty, new) { name.as_str() } else { "NULL" };
+                    let new = sql_type(new);
+                    let change = format!("ALTER COLUMN {name} TYPE {new} USING {from}::{new}");
+                    actions.push(change);
+                }
+                Some(_) => {}
+            }
+        }
+        for column in schema.columns() {
+            if namespace.schema.column(&column.path).is_none() {
+                let (name, ty) = (quote_identifier(&column.name), sql_type(column.ty));
+                actions.push(format!("ADD COLUMN {name} {ty}"));
+            }
+        }
+        let mut sql = match actions.is_empty() {
+            true => String::new(),
+            false => {
+                format!("ALTER TABLE {} {}; ", self.table(&namespace.table), actions.join(", "))
+            }
+        };
+        let name = literal(&namespace.name);
+        let schema_name = &self.schema;
+        sql.push_str(&format!(
+            "DELETE FROM {schema_name}._forebay_columns WHERE namespace = {name}"
+        ));
+        sql.push_str(&self.insert_columns(&namespace.name, 0, schema.columns()));
+        sql
+    }
+
+    /// Reads ids and documents after an id, in the order of ids: at most this many, and none after
+    /// those before it have this many bytes.
+    pub(super) fn page(
+        &self,
+        namespace: &Namespace,
+        missing: &Missing,
+        (rows, size): (u32, u32),
+    ) -> String {
+        let nulls: Vec<String> = missing
+            .columns
+            .iter()
+            .map(|(name, _)| format!("{} IS NULL", quote_identifier(name)))
+            .collect();
+        let which = match missing.is_partial {
+            true => format!(" AND ({})", nulls.join(" OR ")),
+            false => String::new(),
+        };
+        format!(
+            "SELECT _id, _document FROM ( \
+               SELECT _id, _document, sum(coalesce(octet_length(_document), 0)) OVER \
+                 (ORDER BY _id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS preceding \
+               FROM (SELECT _id, _document FROM {} WHERE _id > $1{which} \
+                     ORDER BY _id LIMIT {rows}) page \
+             ) sized WHERE coalesce(preceding, 0) < {size} ORDER BY _id",
+            self.table(&namespace.table)
+        )
+    }
+
+    /// Sets the columns that were missing, from one array of ids and one for each column.
+    pub(super) fn fill(&self, namespace: &Namespace, missing: &Missing) -> String {
+        let (mut sets, mut names, mut arrays) =
+            (Vec::new(), vec!["id".to_owned()], vec!["$1::bigint[]".to_owned()]);
+        for (number, (name, ty)) in (2_u32..).zip(&missing.columns) {
+            sets.push(format!("{} = given.v{number}", quote_identifier(name)));
+            names.push(format!("v{number}"));
+            arrays.push(format!("${number}::{}[]", sql_type(*ty)));
+        }
+        format!(
+            "UPDATE {} AS kept SET {} FROM unnest({}) AS given ({}) WHERE kept._id = given.id",
+            self.table(&namespace.table),
+            sets.join(", "),
+            arrays.join(", "),
+            names.join(", ")
+        )
     }
 
     fn insert_columns(&self, namespace: &str, first: usize, columns: &[Column]) -> String {

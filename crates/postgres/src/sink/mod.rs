@@ -4,7 +4,8 @@
 //! values extracted from them. The layout is described in `docs/formats/postgres-sink.md`.
 //!
 //! From the bottom: `settings`, `layout` (SQL), `tuple` (rows as bytes), `session` (the
-//! connection that writes), `load` (COPY and INSERT), `writer` (the traits of writers).
+//! connection that writes), `load` (COPY and INSERT), `reshape` (changed columns), `writer` (the
+//! traits of writers).
 //!
 //! Invariants:
 //! * One [`PostgresSink`] writes a schema: it holds the schema's advisory lock as long as its
@@ -20,6 +21,7 @@
 
 mod layout;
 mod load;
+mod reshape;
 mod session;
 mod settings;
 mod tuple;

@@ -13,6 +13,7 @@
 
 use forebay_pgcopy::text::numeric;
 use forebay_sink::column::Fit;
+use forebay_sink::time::{date_days, timestamp_us};
 use forebay_sink::{ColumnType, Value};
 use serde_json::value::RawValue;
 
@@ -20,6 +21,9 @@ use serde_json::value::RawValue;
 pub(super) const FIXED_FIELDS: usize = 3;
 /// The largest row: a server has 1 GiB for one, and shows bytes with two digits each.
 pub(super) const ROW_SIZE_MAX: usize = (1 << 29) - (1 << 10);
+/// 2000-01-01, from which a server counts, since 1970-01-01.
+const YEAR_2000_DAYS: i32 = 10_957;
+const YEAR_2000_US: i64 = 946_684_800_000_000;
 /// Maximum nesting of JSON; a server's parser is limited by its stack.
 const JSON_DEPTH_MAX: usize = 512;
 
@@ -34,6 +38,8 @@ pub(super) fn sql_type(ty: ColumnType) -> &'static str {
         ColumnType::Bytes => "bytea",
         // Not `jsonb`, which keeps neither the text nor every number.
         ColumnType::Json => "json",
+        ColumnType::Timestamp => "timestamptz",
+        ColumnType::Date => "date",
     }
 }
 
@@ -46,6 +52,8 @@ pub(super) fn type_oid(ty: ColumnType) -> u32 {
         ColumnType::Text => 25,
         ColumnType::Json => 114,
         ColumnType::Real => 701,
+        ColumnType::Date => 1082,
+        ColumnType::Timestamp => 1184,
         ColumnType::Decimal => 1700,
     }
 }
@@ -96,6 +104,15 @@ pub(super) fn put_value(ty: ColumnType, value: Value<'_>, out: &mut Vec<u8>) -> 
 fn put_text(ty: ColumnType, text: &str, out: &mut Vec<u8>) -> bool {
     let fits = match ty {
         ColumnType::Decimal => return put_decimal(text, out),
+        // Both are counted from 2000-01-01 on the wire.
+        ColumnType::Timestamp => {
+            let us = timestamp_us(text).and_then(|us| us.checked_sub(YEAR_2000_US));
+            return put_number(us.map(i64::to_be_bytes), out);
+        }
+        ColumnType::Date => {
+            let days = date_days(text).and_then(|days| days.checked_sub(YEAR_2000_DAYS));
+            return put_number(days.map(i32::to_be_bytes), out);
+        }
         ColumnType::Json => is_json(text),
         _ => !text.as_bytes().contains(&0),
     };
@@ -105,6 +122,15 @@ fn put_text(ty: ColumnType, text: &str, out: &mut Vec<u8>) -> bool {
         put_null(out);
     }
     fits
+}
+
+/// Appends the bytes of a number, or NULL where there is none.
+fn put_number<const N: usize>(bytes: Option<[u8; N]>, out: &mut Vec<u8>) -> bool {
+    match bytes {
+        Some(bytes) => put(&bytes, out),
+        None => put_null(out),
+    }
+    bytes.is_some()
 }
 
 fn put_decimal(text: &str, out: &mut Vec<u8>) -> bool {
@@ -208,6 +234,18 @@ mod tests {
             assert_eq!(field(ty, value), (NULL.to_vec(), false), "{ty:?}");
         }
         assert_eq!(field(ColumnType::Text, Value::Null), (NULL.to_vec(), true));
+    }
+
+    #[test]
+    fn timestamps_and_dates_are_counted_from_2000() {
+        let timestamp = |text| field(ColumnType::Timestamp, Value::Text(text));
+        let bytes =
+            |number: &[u8]| [&[0, 0, 0, u8::try_from(number.len()).unwrap()], number].concat();
+        let second = bytes(&1_000_000_i64.to_be_bytes());
+        assert_eq!(timestamp("2000-01-01T01:00:01+01:00"), (second, true));
+        assert_eq!(timestamp("yesterday"), (NULL.to_vec(), false));
+        let date = field(ColumnType::Date, Value::Text("1999-12-31"));
+        assert_eq!(date, (bytes(&(-1_i32).to_be_bytes()), true));
     }
 
     #[test]

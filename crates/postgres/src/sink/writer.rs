@@ -6,7 +6,9 @@
 use forebay_sink::schema::Plan;
 use forebay_sink::server::book::{Book, Namespace};
 use forebay_sink::server::job::Jobs;
-use forebay_sink::{ColumnType, Document, Field, Position, SinkError, TableSchema, Value, Written};
+use forebay_sink::{
+    ColumnType, Derive, Document, Field, Position, SinkError, TableSchema, Value, Written,
+};
 
 use super::PostgresSink;
 use super::layout::{SYSTEM_COLUMNS, rows, table_name};
@@ -135,6 +137,16 @@ impl Jobs for PostgresSink {
         let written = Written { refused: plan.refused, ..Written::default() };
         let buffer = self.load.take(index);
         Ok(Some(Job { index, columns, fields: fields.len(), buffer, written }))
+    }
+
+    fn reshape_rows(
+        &mut self,
+        at: Position,
+        name: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        self.reshape_table(at, name, fields, derive)
     }
 
     fn document(

@@ -23,6 +23,8 @@ pub const ROW_CASES: &[RowCase] = &[
     Case { claim: "a writer dropped takes its transaction along", run: dropping_fails },
     Case { claim: "rows are not written twice", run: rows_are_not_doubled },
     Case { claim: "a roll-back takes new columns along", run: columns_roll_back },
+    Case { claim: "reshaped columns hold what the documents say", run: reshaping_fills_rows },
+    Case { claim: "an uncommitted reshaping never happened", run: reshaping_rolls_back },
 ];
 
 const fn field(path: &str, ty: ColumnType) -> Field<'_> {
@@ -332,4 +334,124 @@ fn columns_roll_back(place: &dyn RowSubject) -> Result<(), Failure> {
     let rows = place.read("t")?;
     let found: Vec<_> = rows.iter().map(values).collect();
     equal("values", found, vec![vec![("a", "1")], vec![("b", "two")]])
+}
+
+/// Finds the members of documents that are flat.
+fn derive<'f>(fields: &'f [Field<'f>]) -> impl FnMut(&[u8], &mut dyn FnMut(usize, Value<'_>)) + 'f {
+    |document, put| {
+        type Members<'a> = BTreeMap<&'a str, &'a serde_json::value::RawValue>;
+        let Ok(members) = serde_json::from_slice::<Members<'_>>(document) else { return };
+        for (index, field) in fields.iter().enumerate() {
+            let Some(text) = members.get(field.path).map(|value| value.get()) else { continue };
+            match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+                Some(text) => put(index, Value::Text(text)),
+                None => put(index, Value::Number(text)),
+            }
+        }
+    }
+}
+
+/// Three rows, whose column `n` is an integer and holds the first value alone.
+fn narrow_rows(sink: &mut dyn RowSink) -> Result<(), Failure> {
+    let rows = [("10", "2026-01-02T03:04:05.5+01:00"), ("9.99", "soon"), ("1e400", "")];
+    let fields = [field("n", ColumnType::Integer), field("at", ColumnType::Timestamp)];
+    for (id, (n, at)) in (1..).zip(rows) {
+        let raw = format!("{{\"n\":{n},\"at\":\"{at}\",\"new\":\"{id}\"}}");
+        let document = Document { id, received_ms: 7, raw: raw.as_bytes() };
+        let mut writer = sink.row_writer(Position(id), "t", &fields)?;
+        writer.write(&document, &[Value::Number(n), Value::Text(at)])?;
+        let conflicts = if id == 1 { 0 } else { 2 };
+        equal("conflicts", writer.finish()?.conflicts, conflicts)?;
+    }
+    Ok(sink.commit(Position(3))?)
+}
+
+fn reshaping_fills_rows(place: &dyn RowSubject) -> Result<(), Failure> {
+    let mut sink = place.open()?;
+    narrow_rows(&mut *sink)?;
+    let wide = [
+        field("n", ColumnType::Decimal),
+        field("new", ColumnType::Text),
+        field("at", ColumnType::Text),
+    ];
+    let done = sink.reshape(Position(4), "t", &wide, &mut derive(&wide))?;
+    equal("reshaped", done, Written::default())?;
+    let types = |sink: &mut dyn RowSink| -> Result<Vec<(String, ColumnType)>, Failure> {
+        let schema = sink.columns("t")?.cloned().unwrap_or_default();
+        Ok(schema.columns().iter().map(|column| (column.path.clone(), column.ty)).collect())
+    };
+    let expected = vec![
+        ("n".to_owned(), ColumnType::Decimal),
+        ("at".to_owned(), ColumnType::Text),
+        ("new".to_owned(), ColumnType::Text),
+    ];
+    equal("columns", types(&mut *sink)?, expected.clone())?;
+    let mut writer = sink.row_writer(Position(4), "t", &wide)?;
+    let last = b"{\"n\":0.5,\"at\":\"late\",\"new\":\"x\"}";
+    let document = Document { id: 4, received_ms: 7, raw: last };
+    writer.write(&document, &[Value::Number("0.5"), Value::Text("x"), Value::Text("late")])?;
+    equal("conflicts", writer.finish()?.conflicts, 0)?;
+    sink.commit(Position(4))?;
+    equal("replayed", sink.reshape(Position(4), "t", &[], &mut |_, _| {})?, Written::replay())?;
+    drop(sink);
+    let mut sink = place.open()?;
+    equal("columns", types(&mut *sink)?, expected)?;
+    let rows = place.read("t")?;
+    equal("rows", rows.len(), 4)?;
+    let found: Vec<Vec<(String, String)>> = rows
+        .iter()
+        .map(|row| {
+            let plain = |(path, value): (&String, &String)| {
+                let value = if path == "n" { plain_number(value) } else { value.clone() };
+                (path.clone(), value)
+            };
+            row.values.iter().map(plain).collect()
+        })
+        .collect();
+    let row = |at: &str, n: &str, new: &str| -> Vec<(String, String)> {
+        [("at", at.to_owned()), ("n", plain_number(n)), ("new", new.to_owned())]
+            .map(|(path, value)| (path.to_owned(), value))
+            .to_vec()
+    };
+    let expected = [
+        row("2026-01-02T03:04:05.5+01:00", "10", "1"),
+        row("soon", "9.99", "2"),
+        row("", "1e400", "3"),
+        row("late", "0.5", "x"),
+    ];
+    let from = if place.fills_rows() { 0 } else { 3 };
+    equal("values", found.get(from..), expected.get(from..))?;
+    // Columns that no field asks for are gone, and the documents are what they were.
+    sink.reshape(Position(5), "t", &wide[1..2], &mut derive(&wide[1..2]))?;
+    sink.commit(Position(5))?;
+    let rows = place.read("t")?;
+    if place.fills_rows() {
+        let found: Vec<_> = rows.iter().map(values).collect();
+        let expected = ["1", "2", "3", "x"].map(|value| vec![("new", value)]);
+        equal("values", found, expected.to_vec())?;
+    }
+    equal("document", rows.last().and_then(|row| row.document.clone()), Some(last.to_vec()))
+}
+
+fn reshaping_rolls_back(place: &dyn RowSubject) -> Result<(), Failure> {
+    let mut sink = place.open()?;
+    narrow_rows(&mut *sink)?;
+    let before = place.read("t")?;
+    let wide = [field("n", ColumnType::Decimal), field("more", ColumnType::Text)];
+    for again in [false, true] {
+        sink.reshape(Position(4), "t", &wide, &mut derive(&wide))?;
+        if again {
+            drop(sink);
+            sink = place.open()?;
+        } else {
+            sink.roll_back()?;
+        }
+        equal("rows", place.read("t")?, before.clone())?;
+        let columns = sink.columns("t")?.map(|schema| schema.columns().len());
+        equal("columns", columns, Some(2))?;
+    }
+    // A namespace that does not exist comes into being with the columns.
+    sink.reshape(Position(4), "new", &wide, &mut derive(&wide))?;
+    sink.commit(Position(4))?;
+    equal("columns", sink.columns("new")?.map(|schema| schema.columns().len()), Some(2))
 }

@@ -8,7 +8,7 @@ use crate::column::Value;
 use crate::error::SinkError;
 use crate::schema::{Field, TableSchema};
 use crate::server::book::Book;
-use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Sink, Written};
+use crate::sink::{Derive, Document, DocumentSink, Position, RowSink, RowWriter, Sink, Written};
 
 /// A sink that does its writes as jobs: it is a [`RowSink`].
 pub trait Jobs: Sink {
@@ -30,6 +30,18 @@ pub trait Jobs: Sink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Option<Self::Job>, SinkError>;
+
+    /// Changes the columns of a namespace; see [`RowSink::reshape`].
+    ///
+    /// # Errors
+    /// As [`prepare`](Jobs::prepare).
+    fn reshape_rows(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError>;
 
     /// Starts a job; abandons the transaction on failure.
     ///
@@ -100,6 +112,17 @@ impl<S: Jobs> RowSink for S {
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
         let job = self.start(at, namespace, fields)?;
         Ok(Box::new(JobWriter { sink: self, job, is_failed: false }))
+    }
+
+    fn reshape(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        let reshaped = self.reshape_rows(at, namespace, fields, derive);
+        self.settle(reshaped)
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

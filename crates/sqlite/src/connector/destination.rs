@@ -39,12 +39,10 @@ fn claim(database: &Database, settings: &TargetSettings) -> Result<Claimed> {
     path.push(format!("-forebay-{}.lock", digits_of(&settings.into)));
     match RealFs.lock_exclusive(path.as_ref()) {
         Ok(lock) => Ok(Claimed(lock)),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            Err(ConnectorError::Busy {
-                act: format!("write {:?} in {}", settings.into, display(&database.path)),
-                source: "another run is writing it".into(),
-            })
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(ConnectorError::Busy {
+            act: format!("write {:?} in {}", settings.into, display(&database.path)),
+            source: "another run is writing it".into(),
+        }),
         Err(error) => Err(ConnectorError::file("lock", path, error)),
     }
 }

@@ -10,7 +10,8 @@
 //! The namespaces' tables are not `STRICT`: SQLite re-reads a whole STRICT table whenever a column
 //! is added to it, and [`ColumnType::fit`] has checked every value before it is bound. Columns
 //! known when the table is made stand before the document, so that reading them never walks
-//! through a long document's overflow pages.
+//! through a long document's overflow pages. Where columns change, the table is made again (module
+//! `reshape`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub const APPLICATION_ID: u32 = 0x4642_736b;
 /// The oldest layout that is upgraded when it is opened for writing.
 const LAYOUT_VERSION_MIN: u32 = 1;
 /// The version of this layout, kept as SQLite's user version.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// How long to wait for another process's lock, such as that of a `sqlite3` shell.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,7 +44,7 @@ const JOURNAL_SIZE_MAX: u32 = 64 << 20;
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
-pub(super) const CREATE: &str = "
+pub(super) const CREATE_STATE: &str = "
 CREATE TABLE _forebay_state (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   identity BLOB NOT NULL,
@@ -52,6 +53,8 @@ CREATE TABLE _forebay_state (
   namespaces_digest INTEGER NOT NULL,
   checksum INTEGER NOT NULL
 ) STRICT;
+";
+pub(super) const CREATE_NAMESPACES: &str = "
 CREATE TABLE _forebay_namespaces (
   namespace TEXT PRIMARY KEY,
   table_name TEXT NOT NULL UNIQUE,
@@ -60,8 +63,12 @@ CREATE TABLE _forebay_namespaces (
   last_id INTEGER,
   rows_digest INTEGER NOT NULL,
   schema_checksum INTEGER NOT NULL,
+  rewritten_at INTEGER,
+  undecided INTEGER NOT NULL,
   checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+pub(super) const CREATE_COLUMNS: &str = "
 CREATE TABLE _forebay_columns (
   namespace TEXT NOT NULL,
   ordinal INTEGER NOT NULL,
@@ -99,6 +106,8 @@ impl Namespace {
             first_id: None,
             last_id: None,
             schema_checksum: 0,
+            rewritten_at: None,
+            undecided: false,
         };
         let mut namespace = Namespace::of(row, TableSchema::default(), None);
         namespace.reshaped = true;
@@ -119,16 +128,20 @@ impl Namespace {
 
     /// Must be called whenever the schema has changed.
     pub(super) fn prepare_insert(&mut self) {
-        let mut names = String::from("_id, _received_ms, _document, _checksum");
-        let mut values = String::from("?1, ?2, ?3, ?4");
-        for (number, column) in (5_u32..).zip(self.schema.columns()) {
-            names.push_str(", ");
-            names.push_str(&quote_identifier(&column.name));
-            values.push_str(&format!(", ?{number}"));
-        }
-        let table = quote_identifier(&self.row.table);
-        self.insert = format!("INSERT INTO {table} ({names}) VALUES ({values})");
+        self.insert = insert_into(&self.row.table, &self.schema);
     }
+}
+
+/// The SQL that inserts `_id`, `_received_ms`, `_document`, `_checksum` and every column.
+pub(super) fn insert_into(table: &str, schema: &TableSchema) -> String {
+    let mut names = String::from("_id, _received_ms, _document, _checksum");
+    let mut values = String::from("?1, ?2, ?3, ?4");
+    for (number, column) in (5_u32..).zip(schema.columns()) {
+        names.push_str(", ");
+        names.push_str(&quote_identifier(&column.name));
+        values.push_str(&format!(", ?{number}"));
+    }
+    format!("INSERT INTO {} ({names}) VALUES ({values})", quote_identifier(table))
 }
 
 /// The table of a namespace: its own name, unless SQLite or this sink reserves that; then a name
@@ -165,7 +178,11 @@ fn column_definition(column: &Column) -> String {
     let declared = match column.ty {
         ColumnType::Boolean | ColumnType::Integer => "INTEGER",
         ColumnType::Real => "REAL",
-        ColumnType::Decimal | ColumnType::Text | ColumnType::Json => "TEXT",
+        ColumnType::Decimal
+        | ColumnType::Text
+        | ColumnType::Json
+        | ColumnType::Timestamp
+        | ColumnType::Date => "TEXT",
         ColumnType::Bytes => "BLOB",
     };
     format!("{} {declared}", quote_identifier(&column.name))
@@ -202,15 +219,23 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
     if fresh {
         create(connection).map_err(failed("create the tables"))?;
     } else if version < LAYOUT_VERSION {
-        upgrade::upgrade(connection)
-            .map_err(|fault| open_error("upgrade the layout to version 2", path, fault))?;
+        upgrade::upgrade(connection, version)
+            .map_err(|fault| open_error("upgrade the layout to version 3", path, fault))?;
     }
     Ok(fresh)
 }
 
+/// Creates the sink's own tables.
+pub(super) fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
+    for sql in [CREATE_STATE, CREATE_NAMESPACES, CREATE_COLUMNS] {
+        connection.execute_batch(sql)?;
+    }
+    Ok(())
+}
+
 fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute_batch(CREATE)?;
+    create_tables(&transaction)?;
     let identity: [u8; 16] =
         transaction.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
     let namespaces = RowSet::default();

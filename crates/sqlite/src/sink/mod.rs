@@ -19,6 +19,7 @@ mod check;
 mod fault;
 mod layout;
 mod reader;
+mod reshape;
 mod rows;
 mod state;
 mod upgrade;
@@ -136,6 +137,30 @@ impl SqliteSink {
         let mut extents: Vec<Extent> = self.namespaces.values().filter_map(extent).collect();
         extents.sort_by(|a, b| a.namespace.cmp(&b.namespace));
         extents
+    }
+
+    /// Marks a namespace that exists as one whose decision between table and collection is still to
+    /// be made, or as decided. Part of the open transaction.
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`] without an open transaction.
+    pub fn set_undecided(&mut self, namespace: &str, undecided: bool) -> Result<(), SinkError> {
+        let Transaction::Open { .. } = self.transaction else { return Err(SinkError::RolledBack) };
+        if self.namespaces.get(namespace).is_some_and(|found| found.row.undecided != undecided) {
+            self.touch(namespace);
+            if let Some(found) = self.namespaces.get_mut(namespace) {
+                found.row.undecided = undecided;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a namespace to those that the next commit saves.
+    fn touch(&mut self, name: &str) {
+        if let Some(namespace) = self.namespaces.get_mut(name).filter(|found| !found.dirty) {
+            namespace.dirty = true;
+            self.dirty.push(name.to_owned());
+        }
     }
 
     /// Opens a transaction unless one is open.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::rows::RowHasher;
+use forebay_sink::name::quote_identifier;
 use forebay_sink::{
     Identity, NamespaceKind, OpenError, Position, ReadError, StoredDocument, TableSchema,
 };
@@ -108,6 +109,8 @@ pub struct NamespaceInfo {
     pub last_id: Option<u64>,
     /// Sum of the checksums of its rows.
     pub digest: u64,
+    /// Whether it is still to be decided if it is a table or a collection.
+    pub undecided: bool,
 }
 
 /// The columns of a namespace, and the statement that reads its rows.
@@ -297,16 +300,45 @@ impl SqliteReader {
     /// # Errors
     /// [`ReadError`] when the file is too damaged even to be checked.
     pub fn check(&self) -> Result<Vec<Damage>, ReadError> {
-        self.check_against(&[])
+        self.check_against(&[], Position(0))
     }
 
     /// As [`SqliteReader::check`]; also checks that what each namespace held at an earlier time is
     /// there.
     ///
+    /// * `at`: the position of that time.
+    ///
     /// # Errors
     /// As [`SqliteReader::check`].
-    pub fn check_against(&self, extents: &[Extent]) -> Result<Vec<Damage>, ReadError> {
-        self.read("check", |db| check::check(db, extents))
+    pub fn check_against(
+        &self,
+        extents: &[Extent],
+        at: Position,
+    ) -> Result<Vec<Damage>, ReadError> {
+        self.read("check", |db| check::check(db, extents, at.0))
+    }
+
+    /// Whether the column of an integer holds one that no double is exactly, as far as its size
+    /// shows: beyond 2^53. Reads the whole column, if there is one.
+    ///
+    /// # Errors
+    /// [`ReadError`], like every read.
+    pub fn exceeds_doubles(&self, namespace: &str, column: &str) -> Result<bool, ReadError> {
+        self.read("examine a column", |db| {
+            let Some(row) = state::namespace(db, namespace, &state::state(db)?)? else {
+                return Ok(false);
+            };
+            let shape = self.shape(db, &row)?;
+            if !shape.schema.columns().iter().any(|known| known.name == column) {
+                return Ok(false);
+            }
+            let (table, column) = (quote_identifier(&row.table), quote_identifier(column));
+            let sql = format!(
+                "SELECT EXISTS (SELECT 1 FROM {table} WHERE {column} NOT BETWEEN ?1 AND ?2)"
+            );
+            let limit = 1_i64 << 53;
+            Ok(db.query_row(&sql, [-limit, limit], |row| row.get(0))?)
+        })
     }
 
     /// The columns of a namespace. They are read and verified again when they have changed.
@@ -415,6 +447,7 @@ fn info(shape: &Shape, row: NamespaceRow) -> NamespaceInfo {
         row_count: row.rows.count,
         last_id: row.last_id,
         digest: row.rows.digest,
+        undecided: row.undecided,
     }
 }
 

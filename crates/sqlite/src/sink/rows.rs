@@ -72,6 +72,14 @@ pub(super) fn column(hasher: &mut RowHasher, ordinal: usize, held: &Fit<'_>) {
     }
 }
 
+/// As [`column`], for a value as it is stored.
+pub(super) fn held(hasher: &mut RowHasher, ordinal: usize, held: ValueRef<'_>) {
+    if held != ValueRef::Null {
+        hasher.ordinal(u32::try_from(ordinal).unwrap_or(u32::MAX));
+        value(hasher, held);
+    }
+}
+
 /// Computes the checksum of a row read with [`select`].
 pub(super) fn checksum(
     hasher: &mut RowHasher,
@@ -81,11 +89,7 @@ pub(super) fn checksum(
 ) -> rusqlite::Result<u64> {
     start(hasher, namespace, row.get(at::ID)?, row.get(at::RECEIVED)?, row.get_ref(at::DOCUMENT)?);
     for ordinal in 0..columns {
-        let held = row.get_ref(at::COLUMNS + ordinal)?;
-        if held != ValueRef::Null {
-            hasher.ordinal(u32::try_from(ordinal).unwrap_or(u32::MAX));
-            value(hasher, held);
-        }
+        held(hasher, ordinal, row.get_ref(at::COLUMNS + ordinal)?);
     }
     Ok(hasher.finish())
 }

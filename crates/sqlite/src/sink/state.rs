@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! _forebay_state       one row: identity, position, the set of the namespaces' rows
-//! _forebay_namespaces  namespace -> table, the set of its rows, its first and last id
+//! _forebay_namespaces  namespace -> table, the set of its rows, its first and last id, when its rows
+//!                      last got other values, whether its kind is still to be decided
 //! _forebay_columns     namespace, ordinal -> path, name, type
 //! ```
 //!
@@ -23,7 +24,7 @@ use super::fault::{Checked, Fault};
 use super::layout::Namespace;
 
 const NAMESPACE: &str = "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
-   schema_checksum, checksum FROM _forebay_namespaces";
+   schema_checksum, checksum, rewritten_at, undecided FROM _forebay_namespaces";
 
 /// The database's identity, the committed position, and the set of the rows of namespaces.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,10 @@ pub(super) struct NamespaceRow {
     pub(super) last_id: Option<u64>,
     /// Of its columns and of its table's SQL.
     pub(super) schema_checksum: u64,
+    /// Position at which its rows last got other values, and so other checksums.
+    pub(super) rewritten_at: Option<u64>,
+    /// Whether it is still to be decided if it is a table or a collection.
+    pub(super) undecided: bool,
 }
 
 impl State {
@@ -64,7 +69,13 @@ impl NamespaceRow {
         number(&mut hasher, self.first_id);
         number(&mut hasher, self.last_id);
         hasher.integer(self.rows.digest.cast_signed());
-        hasher.integer(self.schema_checksum.cast_signed()).finish()
+        hasher.integer(self.schema_checksum.cast_signed());
+        // Without either, the checksum is the one of layout 2.
+        if self.rewritten_at.is_some() || self.undecided {
+            number(&mut hasher, self.rewritten_at);
+            hasher.integer(self.undecided.into());
+        }
+        hasher.finish()
     }
 
     /// The first and last id, where every id between has a row: then a row that is not found is
@@ -82,6 +93,8 @@ impl NamespaceRow {
             first_id: row.get(3)?,
             last_id: row.get(4)?,
             schema_checksum: row.get::<_, i64>(6)?.cast_unsigned(),
+            rewritten_at: row.get(8)?,
+            undecided: row.get::<_, i64>(9)? != 0,
         };
         if row.get::<_, i64>(7)?.cast_unsigned() == found.checksum() {
             Ok(found)
@@ -281,13 +294,30 @@ pub(super) fn insert_column(
     statement.execute((name, ordinal, path, column_name, column.ty.name())).map(|_| ())
 }
 
+/// Stores the columns of a namespace in place of those that it had.
+pub(super) fn replace_columns(
+    connection: &Connection,
+    name: &str,
+    schema: &TableSchema,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("DELETE FROM _forebay_columns WHERE namespace = ?1")?
+        .execute([name])?;
+    for (ordinal, column) in schema.columns().iter().enumerate() {
+        insert_column(connection, name, ordinal, column)?;
+    }
+    Ok(())
+}
+
 /// Stores the row of a namespace and returns its checksum.
 pub(super) fn save_namespace(connection: &Connection, row: &NamespaceRow) -> rusqlite::Result<u64> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
-           rows_digest, schema_checksum, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+           rows_digest, schema_checksum, checksum, rewritten_at, undecided)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (namespace) DO UPDATE SET row_count = ?3, first_id = ?4, last_id = ?5,
-           rows_digest = ?6, schema_checksum = ?7, checksum = ?8",
+           rows_digest = ?6, schema_checksum = ?7, checksum = ?8, rewritten_at = ?9,
+           undecided = ?10",
     )?;
     let checksum = row.checksum();
     statement.execute((
@@ -299,6 +329,8 @@ pub(super) fn save_namespace(connection: &Connection, row: &NamespaceRow) -> rus
         row.rows.digest.cast_signed(),
         row.schema_checksum.cast_signed(),
         checksum.cast_signed(),
+        row.rewritten_at,
+        row.undecided,
     ))?;
     Ok(checksum)
 }

@@ -1,4 +1,5 @@
-//! From layout 1, which had no checksums, to layout 2.
+//! From layout 1, which had no checksums, and from layout 2, whose namespaces' rows were never
+//! rewritten and always decided, to layout 3.
 //!
 //! Every table gets a column `_checksum`, at its end, filled a run of rows at a time; then the
 //! sink's own tables are made again with what was found, and the version changes. What the rows hold
@@ -11,17 +12,21 @@ use forebay_base::rows::{RowHasher, RowSet};
 use forebay_sink::name::quote_identifier;
 use forebay_sink::{Identity, Position, TableSchema};
 use rusqlite::Connection;
+use rusqlite::types::Value;
 
 use super::fault::Checked;
-use super::layout::{CREATE, LAYOUT_VERSION};
+use super::layout::{CREATE_NAMESPACES, LAYOUT_VERSION, create_tables};
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow, State};
 
 /// Rows in one transaction.
 const RUN: i64 = 50_000;
 
-/// Upgrades a database of layout 1.
-pub(super) fn upgrade(connection: &Connection) -> Checked<()> {
+/// Upgrades a database of an older layout.
+pub(super) fn upgrade(connection: &Connection, version: u32) -> Checked<()> {
+    if version > 1 {
+        return add_rewritten_at(connection);
+    }
     let mut upgraded = Vec::new();
     for mut row in namespaces(connection)? {
         let schema = state::columns(connection, &row.name)?;
@@ -32,6 +37,38 @@ pub(super) fn upgrade(connection: &Connection) -> Checked<()> {
     }
     let transaction = connection.unchecked_transaction()?;
     make_tables(&transaction, &upgraded)?;
+    transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
+    Ok(transaction.commit()?)
+}
+
+/// Makes the table of namespaces again, with the columns that layout 3 adds to layout 2. The rows'
+/// checksums stay, right or not: where the new columns hold nothing, they are the same.
+fn add_rewritten_at(connection: &Connection) -> Checked<()> {
+    let transaction = connection.unchecked_transaction()?;
+    let rows: Vec<[Value; 8]> = {
+        let mut statement = transaction.prepare(
+            "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
+               schema_checksum, checksum FROM _forebay_namespaces",
+        )?;
+        let rows = statement.query_map([], |row| {
+            let mut values = [const { Value::Null }; 8];
+            for (index, value) in values.iter_mut().enumerate() {
+                *value = row.get(index)?;
+            }
+            Ok(values)
+        })?;
+        rows.collect::<rusqlite::Result<_>>()?
+    };
+    transaction.execute_batch("DROP TABLE _forebay_namespaces")?;
+    transaction.execute_batch(CREATE_NAMESPACES)?;
+    for row in rows {
+        transaction.execute(
+            "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
+               rows_digest, schema_checksum, checksum, undecided)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)",
+            rusqlite::params_from_iter(row),
+        )?;
+    }
     transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
     Ok(transaction.commit()?)
 }
@@ -48,6 +85,8 @@ fn namespaces(connection: &Connection) -> Checked<Vec<NamespaceRow>> {
             first_id: None,
             last_id: row.get(3)?,
             schema_checksum: 0,
+            rewritten_at: None,
+            undecided: false,
         })
     })?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
@@ -104,7 +143,7 @@ fn add_checksums(
     }
 }
 
-/// Makes the sink's own tables as layout 2 has them.
+/// Makes the sink's own tables as this layout has them.
 fn make_tables(connection: &Connection, upgraded: &[(NamespaceRow, TableSchema)]) -> Checked<()> {
     let (identity, position): ([u8; 16], Option<u64>) =
         connection.query_row("SELECT identity, position FROM _forebay_state", [], |row| {
@@ -113,7 +152,7 @@ fn make_tables(connection: &Connection, upgraded: &[(NamespaceRow, TableSchema)]
     connection.execute_batch(
         "DROP TABLE _forebay_state; DROP TABLE _forebay_namespaces; DROP TABLE _forebay_columns;",
     )?;
-    connection.execute_batch(CREATE)?;
+    create_tables(connection)?;
     let mut set = RowSet::default();
     for (row, schema) in upgraded {
         set.insert(state::save_namespace(connection, row)?);

@@ -9,9 +9,10 @@ use std::path::Path;
 use forebay_base::rows::RowHasher;
 use forebay_sink::column::Fit;
 use forebay_sink::name::{check_namespace, shown};
+use forebay_sink::schema::Plan;
 use forebay_sink::transaction::{Transaction, check_number};
 use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, Position, RefusedField, RowSink, RowWriter,
+    ColumnType, Derive, Document, DocumentSink, Field, Position, RefusedField, RowSink, RowWriter,
     SinkError, TableSchema, Value, Written,
 };
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
@@ -84,6 +85,15 @@ impl SqliteSink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Option<Prepared>, SinkError> {
+        if !self.enter(at, namespace)? {
+            return Ok(None);
+        }
+        let prepared = self.grow(namespace, fields);
+        prepared.map(Some).map_err(|source| sink_error("add columns", &self.path, source))
+    }
+
+    /// Opens the transaction for a write of `at`; returns `false` if that is committed already.
+    pub(super) fn enter(&mut self, at: Position, namespace: &str) -> Result<bool, SinkError> {
         if self.transaction == Transaction::Failed {
             return Err(SinkError::RolledBack);
         }
@@ -91,47 +101,23 @@ impl SqliteSink {
         check_namespace(namespace)
             .map_err(|reason| SinkError::Namespace { namespace: shown(namespace), reason })?;
         if self.state.position.is_some_and(|stored| at <= stored) {
-            return Ok(None);
+            return Ok(false);
         }
         self.begin()?;
         // Only now is it certain that no other process has moved the position.
         if self.state.position.is_some_and(|stored| at <= stored) {
-            return Ok(None);
+            return Ok(false);
         }
         if let Transaction::Open { written } = &mut self.transaction {
             *written = Some(written.map_or(at, |written| written.max(at)));
         }
-        let prepared = self.grow(namespace, fields);
-        prepared.map(Some).map_err(|source| sink_error("add columns", &self.path, source))
+        Ok(true)
     }
 
     /// Creates the namespace's table, or adds the columns that `fields` need.
     fn grow(&mut self, name: &str, fields: &[Field<'_>]) -> rusqlite::Result<Prepared> {
-        let known = self.namespaces.get(name).map(|found| &found.schema);
-        let (statements, plan) = super::plan(name, known, fields);
-        for statement in &statements {
-            self.connection.execute_batch(statement)?;
-        }
-        if known.is_none() {
-            let namespace = Namespace::new(name.to_owned(), layout::table_name(name));
-            self.namespaces.insert(name.to_owned(), namespace);
-        }
-        let Some(namespace) = self.namespaces.get_mut(name) else {
-            return Ok(Prepared::default());
-        };
-        if !namespace.dirty {
-            namespace.dirty = true;
-            self.dirty.push(name.to_owned());
-        }
-        if !plan.added.is_empty() {
-            for column in plan.added {
-                let ordinal = namespace.schema.columns().len();
-                state::insert_column(&self.connection, name, ordinal, &column)?;
-                namespace.schema.push(column);
-            }
-            namespace.prepare_insert();
-            namespace.reshaped = true;
-        }
+        let plan = self.grow_columns(name, fields)?;
+        let Some(namespace) = self.namespaces.get(name) else { return Ok(Prepared::default()) };
         let columns = namespace.schema.columns();
         let slot = |(field, ordinal): (usize, Option<usize>)| {
             let (ordinal, column) = (ordinal?, columns.get(ordinal?)?);
@@ -143,6 +129,35 @@ impl SqliteSink {
         // The checksum has the columns in their own order.
         slots.sort_unstable_by_key(|(_, slot)| slot.ordinal);
         Ok(Prepared { slots, fields, refused: plan.refused })
+    }
+
+    /// As [`grow`](Self::grow); returns the plan that was carried out.
+    pub(super) fn grow_columns(
+        &mut self,
+        name: &str,
+        fields: &[Field<'_>],
+    ) -> rusqlite::Result<Plan> {
+        let known = self.namespaces.get(name).map(|found| &found.schema);
+        let (statements, plan) = super::plan(name, known, fields);
+        for statement in &statements {
+            self.connection.execute_batch(statement)?;
+        }
+        if known.is_none() {
+            let namespace = Namespace::new(name.to_owned(), layout::table_name(name));
+            self.namespaces.insert(name.to_owned(), namespace);
+        }
+        self.touch(name);
+        let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(plan) };
+        if !plan.added.is_empty() {
+            for column in &plan.added {
+                let ordinal = namespace.schema.columns().len();
+                state::insert_column(&self.connection, name, ordinal, column)?;
+                namespace.schema.push(column.clone());
+            }
+            namespace.prepare_insert();
+            namespace.reshaped = true;
+        }
+        Ok(plan)
     }
 }
 
@@ -294,6 +309,16 @@ impl RowSink for SqliteSink {
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
         let inserter = self.inserter(at, namespace, fields)?;
         Ok(Box::new(SqliteRowWriter { inserter }))
+    }
+
+    fn reshape(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        self.reshape_namespace(at, namespace, fields, derive)
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

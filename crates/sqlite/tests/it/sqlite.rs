@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use forebay_sink::{
     ColumnType, Document, DocumentSink as _, Field, NamespaceKind, OpenError, Position, ReadError,
-    RowSink as _, Sink as _, Value,
+    RowSink as _, Sink as _, SinkError, Value,
 };
-use forebay_sqlite::{self as sqlite, Extent, PageLimits, SqliteReader, SqliteSink};
+use forebay_sqlite::{self as sqlite, Extent, OwnedValue, PageLimits, SqliteReader, SqliteSink};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -501,12 +501,96 @@ fn what_a_namespace_held_before_is_checked_in_what_it_holds_now() {
     write(&mut sink, 50, "t", b"{}");
     sink.commit(Position(50)).unwrap();
     let reader = sink.reader().unwrap();
-    assert_eq!(reader.check_against(&extents).unwrap(), []);
+    assert_eq!(reader.check_against(&extents, Position(41)).unwrap(), []);
     let mut other = extents.clone();
     other[0].rows.digest ^= 1;
-    let damage = reader.check_against(&other).unwrap();
+    let damage = reader.check_against(&other, Position(41)).unwrap();
     assert!(damage[0].found.contains("are not those that were stored"), "{damage:?}");
     other[0] = Extent { namespace: "gone".to_owned(), ..extents[0].clone() };
-    let damage = reader.check_against(&other).unwrap();
+    let damage = reader.check_against(&other, Position(41)).unwrap();
     assert_eq!(damage[0].namespace.as_deref(), Some("gone"));
+}
+
+#[test]
+fn a_database_of_layout_2_is_upgraded_and_keeps_every_checksum() {
+    let (_dir, path) = place();
+    let sink = typed(&path);
+    let (identity, extents) = (sink.identity(), sink.extents());
+    drop(sink);
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch(
+        "ALTER TABLE _forebay_namespaces RENAME TO namespaces;
+         CREATE TABLE _forebay_namespaces (
+           namespace TEXT PRIMARY KEY,
+           table_name TEXT NOT NULL UNIQUE,
+           row_count INTEGER NOT NULL,
+           first_id INTEGER,
+           last_id INTEGER,
+           rows_digest INTEGER NOT NULL,
+           schema_checksum INTEGER NOT NULL,
+           checksum INTEGER NOT NULL
+         ) STRICT, WITHOUT ROWID;
+         INSERT INTO _forebay_namespaces SELECT namespace, table_name, row_count, first_id, last_id,
+           rows_digest, schema_checksum, checksum FROM namespaces;
+         DROP TABLE namespaces;
+         PRAGMA user_version = 2;",
+    )
+    .unwrap();
+    drop(db);
+    let older = SqliteReader::open(&path);
+    assert!(matches!(older, Err(OpenError::Version { found: 2, .. })), "{older:?}");
+    let sink = SqliteSink::open(&path).unwrap();
+    assert_eq!((sink.identity(), sink.extents()), (identity, extents));
+    let reader = sink.reader().unwrap();
+    assert_eq!(reader.check().unwrap(), []);
+    assert!(reader.namespaces().unwrap().iter().all(|info| !info.undecided));
+}
+
+#[test]
+fn an_undecided_namespace_stays_so_until_it_is_decided() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    write(&mut sink, 1, "t", b"{}");
+    sink.set_undecided("t", true).unwrap();
+    sink.commit(Position(1)).unwrap();
+    drop(sink);
+    let mut sink = SqliteSink::open(&path).unwrap();
+    let undecided = |sink: &SqliteSink| {
+        let reader = sink.reader().unwrap();
+        assert_eq!(reader.check().unwrap(), []);
+        reader.namespace("t").unwrap().unwrap().undecided
+    };
+    assert!(undecided(&sink));
+    assert!(matches!(sink.set_undecided("t", false), Err(SinkError::RolledBack)));
+    write(&mut sink, 2, "t", b"{}");
+    sink.set_undecided("t", false).unwrap();
+    sink.roll_back().unwrap();
+    assert!(undecided(&sink));
+    write(&mut sink, 2, "t", b"{}");
+    sink.set_undecided("t", false).unwrap();
+    sink.commit(Position(2)).unwrap();
+    assert!(!undecided(&sink));
+}
+
+#[test]
+fn what_was_held_before_is_compared_by_number_after_rows_were_rewritten() {
+    let (_dir, path) = place();
+    let mut sink = typed(&path);
+    let extents = sink.extents();
+    let fields = [Field { path: "a", ty: ColumnType::Text }];
+    sink.reshape(Position(50), "t", &fields, &mut |_, put| put(0, Value::Text("new"))).unwrap();
+    sink.commit(Position(50)).unwrap();
+    let reader = sink.reader().unwrap();
+    assert_eq!(reader.check_against(&extents, Position(41)).unwrap(), []);
+    let page = reader.rows("t", None, PageLimits::default()).unwrap();
+    let new = [OwnedValue::Text("new".to_owned())];
+    assert!(page.rows.len() == 40 && page.rows.iter().all(|row| row.values == new));
+    let mut other = extents.clone();
+    other.iter_mut().for_each(|extent| extent.rows.count += 1);
+    assert_eq!(reader.check_against(&other, Position(41)).unwrap().len(), 2);
+    // What was recorded since is compared as a whole.
+    let mut later = sink.extents();
+    assert_eq!(reader.check_against(&later, Position(50)).unwrap(), []);
+    later.iter_mut().for_each(|extent| extent.rows.digest ^= 1);
+    assert_eq!(reader.check_against(&later, Position(50)).unwrap().len(), 2);
 }

@@ -35,6 +35,7 @@ impl Place {
         let mut options = IntakeOptions::new(dir.path().join("intake"));
         options.segment_size = 16 << 10;
         options.limits.packed_size_max = PACKED;
+        options.decision.documents_min = 1;
         Self { _dir: dir, options }
     }
 

@@ -234,3 +234,64 @@ async fn a_document_larger_than_any_buffer_on_its_way_is_kept_whole() {
     assert!(house.get("/v1/documents/large/2").await.body == document);
     assert_eq!(house.get("/v1/documents/large/3").await.body, "{\"id\":2}");
 }
+
+#[tokio::test]
+async fn a_namespace_is_decided_when_it_has_enough_documents() {
+    let house = House::with(|options| options.decision.documents_min = 3);
+    for n in 1..=4 {
+        let document = format!("{{\"id\":{n},\"name\":\"x\"}}");
+        let dry = house.documents("few?dry_run", document.clone()).await.json();
+        let taken = house.documents("few", document).await.json();
+        let (target, undecided, rule) = match n {
+            1 | 2 => ("collection", true, "documents"),
+            3 => ("table", false, "stable"),
+            _ => ("table", false, "existing"),
+        };
+        for answer in [dry, taken] {
+            assert_eq!(answer["undecided"], undecided, "{answer}");
+            assert_eq!((text(&answer["target"]), text(&answer["decided_by"])), (target, rule));
+        }
+        let listed = house.get("/v1/documents").await.json();
+        assert_eq!(listed["namespaces"][0]["undecided"], undecided);
+    }
+    let page = house.get("/v1/documents/few").await.json();
+    assert_eq!((text(&page["target"]), page["columns"].as_array().unwrap().len()), ("table", 2));
+    assert_eq!(
+        house.documents("few?target=collection", "{}").await.error(),
+        (409, "target".into())
+    );
+}
+
+#[tokio::test]
+async fn a_schema_is_decided_again_on_demand() {
+    let house = House::new();
+    let schema = async |query: &str| {
+        house.send("POST", &format!("/v1/documents/logs/schema{query}"), &[], "").await
+    };
+    assert_eq!(schema("").await.error(), (404, "not_found".into()));
+    for n in 0..20 {
+        house.documents("logs?target=table", format!("{{\"field_{n}\":{n}}}")).await;
+    }
+    for (query, code) in
+        [("?bogus=1", "query"), ("?target=stone", "query"), ("?dry_run=2", "query")]
+    {
+        assert_eq!(schema(query).await.error(), (400, code.into()), "{query}");
+    }
+    let before = house.get("/v1/documents/logs").await.json();
+    assert_eq!(text(&before["target"]), "table");
+    let dry = schema("?dry_run=true").await.json();
+    assert_eq!((text(&dry["target"]), text(&dry["target_before"])), ("collection", "table"));
+    assert_eq!(house.get("/v1/documents/logs").await.json(), before);
+    let done = schema("").await;
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(done.json()["columns_removed"].as_array().unwrap().len(), 20);
+    assert_eq!(done.json()["documents"], 20);
+    let after = house.get("/v1/documents/logs").await.json();
+    assert_eq!((text(&after["target"]), &after["columns"]), ("collection", &serde_json::json!([])));
+    assert_eq!(after["documents"], before["documents"]);
+    let table = schema("?target=table").await.json();
+    assert_eq!(table["columns"].as_array().unwrap().len(), 20);
+    house.documents("empty", "{}").await;
+    let refused = house.send("POST", "/v1/documents/empty/schema?target=table", &[], "").await;
+    assert_eq!(refused.error(), (409, "target".into()));
+}

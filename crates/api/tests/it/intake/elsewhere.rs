@@ -9,7 +9,7 @@ use forebay_api::intake::router;
 use forebay_intake::{Database, DatabaseStatus, ForwardOptions, Intake};
 use forebay_sink::ServerError;
 use forebay_sink::{
-    Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter, Sink,
+    Derive, Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter, Sink,
     SinkError, StoredDocument, TableSchema, Value, Written,
 };
 use forebay_sqlite::{PageLimits, SqliteReader, SqliteSink};
@@ -112,6 +112,8 @@ impl Elsewhere {
         );
         let names = |reader: &SqliteReader| {
             let mut names: Vec<_> = reader.namespaces().unwrap();
+            // Only the intake's own database has this mark.
+            names.iter_mut().for_each(|info| info.undecided = false);
             names.sort_by(|a, b| a.name.cmp(&b.name));
             names
         };
@@ -211,6 +213,16 @@ impl RowSink for Faulty {
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
         let writer = self.sink.row_writer(at, namespace, fields)?;
         Ok(Box::new(FaultyWriter { writer, switch: self.switch.clone() }))
+    }
+
+    fn reshape(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.reshape(at, namespace, fields, derive))
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

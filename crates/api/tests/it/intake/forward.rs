@@ -30,6 +30,7 @@ impl House {
         let elsewhere = Elsewhere::new(dir.path().join("elsewhere.sqlite"));
         let mut options = IntakeOptions::new(dir.path().join("intake"));
         options.segment_size = 256 << 10;
+        options.decision.documents_min = 1;
         options.forward = Some(elsewhere.options());
         change(&mut options);
         let (intake, _) = open(options.clone(), Arc::new(RealFs));

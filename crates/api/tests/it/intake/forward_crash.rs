@@ -35,6 +35,7 @@ impl Place {
         let elsewhere = Elsewhere::new(dir.path().join(ELSEWHERE));
         let mut options = IntakeOptions::new(dir.path().join("intake"));
         options.segment_size = 16 << 10;
+        options.decision.documents_min = 1;
         options.forward = Some(elsewhere.options());
         Self { dir, options, elsewhere }
     }

@@ -50,6 +50,8 @@ impl House {
         let dir = directory();
         let mut options = IntakeOptions::new(dir.path().join("intake"));
         options.segment_size = 4 << 20;
+        // Most tests say with a document or two what they mean.
+        options.decision.documents_min = 1;
         change(&mut options);
         let (intake, report) = open(options.clone(), Arc::new(RealFs));
         assert!(report.created);

@@ -15,7 +15,7 @@ use forebay_log::Lsn;
 use forebay_sink::{Document, Identity, NamespaceKind, Position, RowSink, TableSchema};
 use forebay_sqlite::{NamespaceInfo, PageLimits, SqliteReader};
 
-use super::super::write::{fields_of, write_rows};
+use super::super::write::{fields_of, reshape_to, write_rows};
 use super::error::ForwardError;
 use super::worker::{DOCUMENTS_PER_TRANSACTION, Worker};
 use super::{DatabaseState, Remembered};
@@ -70,6 +70,9 @@ impl Worker {
             conflicts: 0,
             received_ms: now_ms,
         };
+        if copying.at <= copying.until {
+            self.copy_columns(&reader, copying.at)?;
+        }
         for (info, last) in &lacking {
             self.copy_namespace(&reader, info, *last, &mut copying)?;
         }
@@ -101,6 +104,25 @@ impl Worker {
                 Err(ForwardError::Gap { namespace: info.name, last, first: last + 1 })
             }
         }
+    }
+
+    /// Gives the namespaces that the database has the columns of the local one, which may have
+    /// changed meanwhile.
+    fn copy_columns(&mut self, reader: &SqliteReader, at: Position) -> Result<(), ForwardError> {
+        let bounds = self.parts.bounds;
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        for info in reader.namespaces()? {
+            let Some(there) = sink.columns(&info.name)? else { continue };
+            let here = reader.schema(&info.name)?.unwrap_or_default();
+            let is_same = here.columns().len() == there.columns().len()
+                && here.columns().iter().all(|column| {
+                    there.column(&column.path).is_some_and(|there| there.ty == column.ty)
+                });
+            if !is_same {
+                reshape_to(sink, &bounds, at, &info.name, &fields_of(&here))?;
+            }
+        }
+        Ok(())
     }
 
     fn copy_namespace(

@@ -10,7 +10,7 @@ use forebay_log::{Log, Lsn};
 use forebay_sink::{Position, RowSink, StoredDocument};
 
 use super::super::flatten::Bounds;
-use super::super::write::{read_commit, write_commit, write_documents, write_prepared};
+use super::super::write::{read_commit, reshape, write_commit, write_documents, write_prepared};
 use super::error::ForwardError;
 use super::outbox::QueuedCommit;
 use super::spill::{Item, Spilled};
@@ -102,6 +102,9 @@ impl Worker {
                         let ids = (commit.first_id, commit.count);
                         batch.admits(sink, &commit.namespace, ids, commit.received_ms)?
                     };
+                    if is_new {
+                        reshape(sink, &self.parts.bounds, &commit.head())?;
+                    }
                     open = Some(OpenCommit { commit, is_new, documents: Vec::new(), size: 0 });
                 }
                 Item::Document(document) => {

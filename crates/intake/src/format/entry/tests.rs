@@ -43,6 +43,7 @@ fn commit() -> Vec<u8> {
         first_id: 3,
         count: 12,
         columns: vec![AddedColumn { path: "a.b".into(), type_code: 2 }],
+        flags: CommitFlags::default(),
         chunks: vec![64, 1 << 40],
         idempotency: Some(record()),
         status: 201,
@@ -53,6 +54,28 @@ fn commit() -> Vec<u8> {
     encoded.extend_from_slice(&run);
     assert_eq!(Entry::decode(&encoded), Ok(Entry::DocumentCommit(commit)));
     encoded
+}
+
+#[test]
+fn a_commit_has_flags_only_where_it_says_something() {
+    let plain = commit();
+    assert_eq!(plain[..3], [KIND_COMMIT, VERSION, 1]);
+    for bits in 1..=3 {
+        let mut encoded = plain.clone();
+        encoded[1] = VERSION_FLAGS;
+        encoded.insert(3, bits);
+        let Ok(Entry::DocumentCommit(commit)) = Entry::decode(&encoded) else { panic!("{bits}") };
+        let expected = CommitFlags { reshapes: bits & 1 != 0, undecided: bits & 2 != 0 };
+        assert_eq!(commit.flags, expected);
+        assert_eq!(commit.encode_header(2), encoded[..encoded.len() - 17]);
+    }
+    for bits in [0, 4, 255] {
+        let mut encoded = plain.clone();
+        encoded[1] = VERSION_FLAGS;
+        encoded.insert(3, bits);
+        let refused = DecodeError::Value { field: "flags", offset: 3, found: bits.into() };
+        assert_eq!(Entry::decode(&encoded), Err(refused));
+    }
 }
 
 fn extents() -> DocumentExtents {

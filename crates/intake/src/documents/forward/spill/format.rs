@@ -1,9 +1,9 @@
 //! The lines of a spill segment; `docs/formats/spill.md` describes them.
 //!
 //! ```text
-//! {"format":"forebay-spill","version":1,"log":"<32 hex digits>","after":<position>}
+//! {"format":"forebay-spill","version":2,"log":"<32 hex digits>","after":<position>}
 //! {"_commit":<position>,"_namespace":"orders","_target":"table","_first_id":7,"_count":1,
-//!  "_received_ms":1700000000000,"_columns":[["a","integer"]]}                     (one line)
+//!  "_received_ms":1700000000000,"_columns":[["a","integer"]],"_reshapes":false}    (one line)
 //! {"_position":<position>,"_namespace":"orders","_id":7,"_received_ms":1700000000000,"_document":{"a": 1}}
 //! {"_end":<position>,"_crc32c":"0123abcd"}
 //! ```
@@ -21,7 +21,9 @@ use crate::documents::{column_code, column_type};
 use crate::format::{AddedColumn, TargetCode};
 
 const FORMAT: &str = "forebay-spill";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read. Its commits reshape nothing.
+const VERSION_MIN: u32 = 1;
 
 /// The first line of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +46,8 @@ impl Header {
     pub(super) fn decode(line: &[u8], log: [u8; 16]) -> Result<Self, String> {
         let header: Self =
             serde_json::from_slice(line).map_err(|error| format!("invalid header: {error}"))?;
-        if header.format != FORMAT || header.version != VERSION {
+        let is_known = (VERSION_MIN..=VERSION).contains(&header.version);
+        if header.format != FORMAT || !is_known {
             return Err(format!(
                 "format {:?} version {}, expected {FORMAT:?} version {VERSION}",
                 header.format, header.version
@@ -79,6 +82,9 @@ struct CommitLine {
     received_ms: i64,
     #[serde(rename = "_columns")]
     columns: Vec<(String, String)>,
+    /// Whether these are all columns, and the rows before are derived again.
+    #[serde(rename = "_reshapes", default)]
+    reshapes: bool,
 }
 
 /// A spilled commit.
@@ -91,6 +97,7 @@ pub(crate) struct Spilled {
     pub(crate) count: u64,
     pub(crate) received_ms: i64,
     pub(crate) columns: Vec<AddedColumn>,
+    pub(crate) reshapes: bool,
 }
 
 impl Spilled {
@@ -103,6 +110,7 @@ impl Spilled {
             count: self.count,
             received_ms: self.received_ms,
             columns: &self.columns,
+            reshapes: self.reshapes,
         }
     }
 
@@ -126,6 +134,7 @@ impl Spilled {
             count: line.count,
             received_ms: line.received_ms,
             columns: columns.collect::<Option<_>>()?,
+            reshapes: line.reshapes,
         })
     }
 }
@@ -155,6 +164,7 @@ pub(super) fn push_commit(line: &mut Vec<u8>, head: &Head<'_>) -> Result<(), Str
         count: head.count,
         received_ms: head.received_ms,
         columns: columns.collect::<Result<_, String>>()?,
+        reshapes: head.reshapes,
     };
     push_json(line, &commit)
 }
@@ -225,6 +235,7 @@ mod tests {
             count: 2,
             received_ms: 99,
             columns,
+            reshapes: true,
         }
     }
 
@@ -235,6 +246,10 @@ mod tests {
         push_commit(&mut line, &head(&columns)).unwrap();
         let spilled = Spilled::decode(&line).unwrap();
         assert_eq!((spilled.head().end, &spilled.columns[..]), (Lsn(4711), &columns[..]));
+        assert!(spilled.reshapes);
+        // Version 1 had no such member.
+        let old = String::from_utf8(line).unwrap().replace(",\"_reshapes\":true", "");
+        assert!(!Spilled::decode(old.as_bytes()).unwrap().reshapes);
         for raw in [&b"{\"a\": 1}"[..], b"{\r\n\t\"a\":\"\\u0000 }\"}", b" {}", b"\xff\x00"] {
             let mut line = Vec::new();
             let document = Document { id: 3, received_ms: 99, raw };
@@ -261,8 +276,11 @@ mod tests {
         push_json(&mut line, &Header::new([1; 16], Lsn(5))).unwrap();
         assert_eq!(Header::decode(&line, [1; 16]).unwrap().after, 5);
         assert!(Header::decode(&line, [2; 16]).unwrap_err().contains("written for the log"));
-        let newer = String::from_utf8(line).unwrap().replace("\"version\":1", "\"version\":2");
-        assert!(Header::decode(newer.as_bytes(), [1; 16]).unwrap_err().contains("version 2"));
+        let line = String::from_utf8(line).unwrap();
+        let older = line.replace("\"version\":2", "\"version\":1");
+        assert_eq!(Header::decode(older.as_bytes(), [1; 16]).unwrap().after, 5);
+        let newer = line.replace("\"version\":2", "\"version\":3");
+        assert!(Header::decode(newer.as_bytes(), [1; 16]).unwrap_err().contains("version 3"));
         assert!(Header::decode(b"{}\n", [1; 16]).is_err());
     }
 }

@@ -25,6 +25,7 @@ fn add(spill: &mut Spill, after: u64, end: u64, documents: &[&[u8]]) -> Spilling
         count: documents.len() as u64,
         received_ms: 5,
         columns: &columns,
+        reshapes: false,
     };
     let added = spill.append::<SpillError>(Lsn(after), &head, |each| {
         each(after + 1, &mut documents.iter().copied())

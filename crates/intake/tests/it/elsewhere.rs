@@ -1,0 +1,212 @@
+//! A database that documents are forwarded to: another file, that can be unavailable or refuse.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use forebay_intake::documents::PageLimits;
+use forebay_intake::{Database, DatabaseStatus, ForwardOptions, Intake};
+use forebay_sink::{
+    Derive, Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter,
+    ServerError, Sink, SinkError, TableSchema, Written,
+};
+use forebay_sqlite::{SqliteReader, SqliteSink};
+use rusqlite::Connection;
+
+use crate::support::{DOCUMENTS, block_on};
+
+/// A test that takes longer hangs.
+const HANG: Duration = Duration::from_secs(60);
+/// All rows of a test.
+const ALL: PageLimits = PageLimits { rows_max: 1 << 20, bytes_max: 1 << 30 };
+
+/// Waits until a condition holds.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + HANG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// The database.
+#[derive(Debug, Clone)]
+pub(crate) struct Elsewhere {
+    pub(crate) path: PathBuf,
+    switch: Arc<Switch>,
+}
+
+#[derive(Debug, Default)]
+struct Switch {
+    is_away: AtomicBool,
+    refuses: AtomicBool,
+}
+
+impl Switch {
+    fn check(&self) -> Result<(), SinkError> {
+        let (act, server) = ("write".to_owned(), "elsewhere".to_owned());
+        if self.is_away.load(SeqCst) {
+            let source = "it is away".into();
+            return Err(SinkError::Server(ServerError::Unreachable { act, server, source }));
+        }
+        if self.refuses.load(SeqCst) {
+            let source = "permission denied".into();
+            return Err(SinkError::Server(ServerError::Refused { act, server, source }));
+        }
+        Ok(())
+    }
+}
+
+impl Elsewhere {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, switch: Arc::default() }
+    }
+
+    /// Options that send documents there and try again at once.
+    pub(crate) fn options(&self) -> ForwardOptions {
+        let mut options = ForwardOptions::new(Arc::new(self.clone()));
+        options.spill_after = Duration::ZERO;
+        options.retry_min = Duration::from_millis(1);
+        options.retry_max = Duration::from_millis(5);
+        options
+    }
+
+    pub(crate) fn go_away(&self, is_away: bool) {
+        self.switch.is_away.store(is_away, SeqCst);
+    }
+
+    /// Whether the database has exactly the rows of the intake at `dir`, in the same tables.
+    pub(crate) fn is_same(&self, dir: &Path) -> bool {
+        let here = SqliteReader::open(&dir.join(DOCUMENTS)).unwrap();
+        let there = SqliteReader::open(&self.path).unwrap();
+        let names = |reader: &SqliteReader| -> Vec<String> {
+            let mut names: Vec<_> =
+                reader.namespaces().unwrap().into_iter().map(|info| info.name).collect();
+            names.sort();
+            names
+        };
+        let rows = |reader: &SqliteReader, name: &str| {
+            let page = reader.rows(name, None, ALL).unwrap();
+            (page.schema.columns().to_vec(), page.rows)
+        };
+        assert_eq!(there.check().unwrap(), []);
+        names(&here) == names(&there)
+            && names(&here).iter().all(|name| rows(&here, name) == rows(&there, name))
+    }
+
+    /// Number of rows of a namespace.
+    pub(crate) fn count(&self, namespace: &str) -> u64 {
+        SqliteReader::open(&self.path).unwrap().count(namespace).unwrap()
+    }
+
+    /// Runs SQL in it, as another program would.
+    pub(crate) fn run(&self, sql: &str) {
+        let db = Connection::open(&self.path).unwrap();
+        db.busy_timeout(HANG).unwrap();
+        db.execute_batch(sql).unwrap();
+    }
+}
+
+/// Waits until the database has everything, except for this many documents.
+pub(crate) fn caught_up_but_for(intake: &Intake, lacking: u64) -> DatabaseStatus {
+    // The local database shows a document only after forwarding was informed.
+    block_on(intake.namespaces()).unwrap();
+    let mut last = intake.database().unwrap();
+    until("the database has everything", || {
+        last = intake.database().unwrap();
+        last.state.name() == "following" && last.documents_waiting == lacking
+    });
+    last
+}
+
+impl Database for Elsewhere {
+    fn name(&self) -> String {
+        "elsewhere".into()
+    }
+
+    fn open(&self) -> Result<Box<dyn RowSink>, OpenError> {
+        if self.switch.is_away.load(SeqCst) {
+            return Err(OpenError::Server(ServerError::Unreachable {
+                act: "connect".into(),
+                server: "elsewhere".into(),
+                source: "it is away".into(),
+            }));
+        }
+        let sink = SqliteSink::open(&self.path)?;
+        Ok(Box::new(Gate { sink, switch: self.switch.clone() }))
+    }
+}
+
+/// A sink whose calls may fail.
+struct Gate {
+    sink: SqliteSink,
+    switch: Arc<Switch>,
+}
+
+impl Sink for Gate {
+    fn position(&self) -> Option<Position> {
+        self.sink.position()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.sink.identity())
+    }
+
+    fn commit(&mut self, position: Position) -> Result<(), SinkError> {
+        self.switch.check()?;
+        self.sink.commit(position)
+    }
+
+    fn roll_back(&mut self) -> Result<(), SinkError> {
+        self.sink.roll_back()
+    }
+
+    fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
+        self.switch.check()?;
+        self.sink.checkpoint()
+    }
+}
+
+impl DocumentSink for Gate {
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError> {
+        self.switch.check()?;
+        self.sink.write_documents(at, namespace, documents)
+    }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        self.sink.last_id(namespace)
+    }
+}
+
+impl RowSink for Gate {
+    fn row_writer<'s>(
+        &'s mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
+        self.switch.check()?;
+        self.sink.row_writer(at, namespace, fields)
+    }
+
+    fn reshape(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        derive: &mut Derive<'_>,
+    ) -> Result<Written, SinkError> {
+        self.switch.check()?;
+        self.sink.reshape(at, namespace, fields, derive)
+    }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        self.sink.columns(namespace)
+    }
+}
