@@ -3,9 +3,8 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_events::checkpoint::VerifierKey;
 use forebay_events::store::{Verified, read_anchor, verify};
@@ -129,8 +128,9 @@ fn answer(verified: &Verified, seconds: f64) -> Value {
 
 fn print(answer: &Value) -> anyhow::Result<()> {
     let number = |name: &str| answer[name].as_u64().unwrap_or_default();
-    let seconds = answer["seconds"].as_f64().unwrap_or_default().max(1e-6);
-    let rate = number("leaf_bytes") as f64 / seconds;
+    let took = answer["seconds"].as_f64().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    let micros = took.unwrap_or_default().as_micros().max(1);
+    let rate = u128::from(number("leaf_bytes")) * 1_000_000 / micros;
     out::line(format_args!(
         "events       {} hashed, {} pruned\nbytes        {} of events, {} of files, {}/s\n\
          segments     {}\ncheckpoints  {}",
@@ -138,7 +138,7 @@ fn print(answer: &Value) -> anyhow::Result<()> {
         number("pruned"),
         out::size(number("leaf_bytes")),
         out::size(number("file_bytes")),
-        out::size(rate as u64),
+        out::size(u64::try_from(rate).unwrap_or(u64::MAX)),
         number("segments"),
         number("checkpoints"),
     ))?;
@@ -176,9 +176,13 @@ fn on_server(args: &Args, server: &str) -> anyhow::Result<Exit> {
     if let Some(key) = &args.api_key {
         request = request.header("authorization", format!("Bearer {key}"));
     }
-    let mut response = request.call().with_context(|| format!("cannot connect to {server}"))?;
+    let failed = |what: &str| {
+        let text = format!("cannot {what} {server}");
+        |error: ureq::Error| Coded::wrap(Exit::Start, text, error.into())
+    };
+    let mut response = request.call().map_err(failed("connect to"))?;
     let body = response.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
-    let body = body.with_context(|| format!("cannot read the answer of {server}"))?;
+    let body = body.map_err(failed("read the answer of"))?;
     let answer: Value = serde_json::from_str(&body).unwrap_or_default();
     if !response.status().is_success() {
         let message = answer["error"]["message"].as_str().map_or(body, str::to_owned);

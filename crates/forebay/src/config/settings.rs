@@ -362,7 +362,7 @@ settings! {
         retention_size("events.retention_size"): Option<ByteSize> = "";
         /// How long an append with an Idempotency-Key is remembered, so that it is not stored again.
         /// At most 32768 are remembered.
-        idempotency_window("events.idempotency_window"): HumanDuration = "24h";
+        idempotency_window("events.idempotency_window"): HumanDuration = "1d";
         /// Field that has the time of a record, with dots between nested ones. Empty: recognised by
         /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
         time_field("events.time_field"): ByStream = "";
