@@ -264,6 +264,25 @@ impl Intake {
         Some(status)
     }
 
+    /// Asks for the documents that the database refused to be tried again at once: those of one
+    /// namespace, or of all.
+    ///
+    /// # Errors
+    /// [`IntakeError::NotFound`]: there is no database, or it does not refuse this namespace.
+    pub fn replay_database(
+        &self,
+        namespace: Option<&Namespace>,
+    ) -> Result<DatabaseStatus, IntakeError> {
+        let outbox = self.inner.view.outbox.as_ref();
+        let asked = outbox.map(|outbox| outbox.replay_now(namespace.map(Namespace::as_str)));
+        let missing = |what: String| IntakeError::NotFound { what };
+        if let (Some(false), Some(namespace)) = (asked, namespace) {
+            return Err(missing(format!("quarantined namespace {namespace}")));
+        }
+        self.database()
+            .ok_or_else(|| missing("database that documents are forwarded to".to_owned()))
+    }
+
     /// Totals over everything acknowledged before the call.
     ///
     /// # Errors

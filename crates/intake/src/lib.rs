@@ -38,7 +38,9 @@ mod shared;
 mod space;
 pub mod upload;
 
-pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
+pub use documents::forward::{
+    Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,
+};
 pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
 pub use files::{Condition, Put};
 pub use intake::{Intake, StartReport};

@@ -5,6 +5,7 @@
 //! they are fetched when metrics are read ([`Intake::measure`]), so that appending is independent
 //! of this module.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use forebay_log::{Log, Stats};
 use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram,
 };
+use parking_lot::Mutex;
 
 use crate::Intake;
-use crate::documents::forward::DatabaseStatus;
+use crate::documents::forward::{DatabaseStatus, QuarantinedNamespace};
 
 struct Meters {
     files_stored: Counter,
@@ -153,7 +155,10 @@ const LOG_GAUGES: [LogGauge; 3] = [
 /// A gauge of the external database, its name, and its description.
 type DatabaseGauge = (&'static str, &'static str, fn(&DatabaseStatus) -> f64);
 
-const DATABASE_GAUGES: [DatabaseGauge; 5] = [
+/// The gauge of a quarantined namespace.
+const QUARANTINED: &str = "forebay_intake_database_quarantined_documents";
+
+const DATABASE_GAUGES: [DatabaseGauge; 6] = [
     (
         "forebay_intake_database_up",
         "1 while the database accepts documents, otherwise 0.",
@@ -168,6 +173,11 @@ const DATABASE_GAUGES: [DatabaseGauge; 5] = [
         "forebay_intake_database_lag_seconds",
         "Age of the oldest document that the database does not have yet.",
         |status| status.lag_seconds,
+    ),
+    (
+        "forebay_intake_database_quarantined_count",
+        "Namespaces whose documents the database refuses.",
+        |status| status.quarantined.len() as f64,
     ),
     ("forebay_intake_database_spill_bytes", "Documents spilled to files.", |status| {
         status.spill_bytes as f64
@@ -200,6 +210,22 @@ static LOG_METERS: LazyLock<LogMeters> = LazyLock::new(|| LogMeters {
     }),
 });
 
+/// Updates the gauge of each quarantined namespace; one that is released has 0 from then on.
+fn measure_quarantine(quarantined: &[QuarantinedNamespace]) {
+    static KNOWN: LazyLock<Mutex<BTreeSet<String>>> = LazyLock::new(|| {
+        let meaning = "Documents of a namespace that the database refuses.";
+        describe_gauge!(QUARANTINED, meaning);
+        Mutex::default()
+    });
+    let mut known = KNOWN.lock();
+    known.extend(quarantined.iter().map(|held| held.namespace.clone()));
+    for namespace in known.iter() {
+        let held = quarantined.iter().find(|held| held.namespace == *namespace);
+        let documents = held.map_or(0, |held| held.documents_waiting);
+        gauge!(QUARANTINED, "namespace" => namespace.clone()).set(documents as f64);
+    }
+}
+
 impl Intake {
     /// Updates the metrics that are fetched, not counted. Call it before they are read.
     ///
@@ -217,6 +243,7 @@ impl Intake {
             for (gauge, (_, _, value)) in DATABASE_METERS.iter().zip(DATABASE_GAUGES) {
                 gauge.set(value(&status));
             }
+            measure_quarantine(&status.quarantined);
         }
     }
 }

@@ -226,6 +226,19 @@ impl SinkError {
         }
     }
 
+    /// Whether the database was reached and refuses what was written, so that the same fails again
+    /// until something is changed there.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            SinkError::Server(error) => {
+                matches!(error, ServerError::Refused { .. } | ServerError::Contents { .. })
+            }
+            SinkError::RowSize { .. } | SinkError::Database { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Whether a retry after a roll-back may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {

@@ -205,6 +205,11 @@ pub trait RowSink: DocumentSink {
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError>;
 
+    /// Begins to add to what is committed: the next transaction writes at the position that the sink
+    /// is at, and is committed at it. For rows that were left out when the position passed them.
+    /// Ends with the next commit or roll-back. No transaction may be open.
+    fn amend(&mut self);
+
     /// The columns of `namespace`, those of the open transaction included; `None` when it does not
     /// exist.
     ///

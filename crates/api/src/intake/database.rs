@@ -1,15 +1,34 @@
-//! State of the database that documents are forwarded to: JSON, or text on request.
+//! State of the database that documents are forwarded to: JSON, or text on request; and another
+//! attempt to write what it refused.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use forebay_intake::Intake;
-use forebay_intake::IntakeError;
 use forebay_intake::answer::to_json;
-use http::HeaderValue;
+use forebay_intake::names::Namespace;
+use forebay_intake::{DatabaseStatus, Intake, IntakeError};
 use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Uri};
 
-use super::{json, no_query, problem};
+use super::{json, no_query, problem, query, unknown_option};
+
+pub(super) async fn replay(State(intake): State<Intake>, request: Request) -> Response {
+    match ask_for_replay(&intake, request.uri()) {
+        Ok(status) => json(202, to_json(&status)),
+        Err(error) => problem::answer(&error, request.headers()),
+    }
+}
+
+fn ask_for_replay(intake: &Intake, uri: &Uri) -> Result<DatabaseStatus, IntakeError> {
+    let mut namespace = None;
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "namespace" => namespace = Some(Namespace::parse(&value)?),
+            _ => return Err(unknown_option(&name, "namespace")),
+        }
+    }
+    intake.replay_database(namespace.as_ref())
+}
 
 pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Response {
     if let Err(error) = no_query(request.uri()) {

@@ -62,6 +62,7 @@ pub fn router(intake: &Intake) -> Router {
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))
+        .route("/v1/database/replay", post(database::replay))
         .route("/v1/documents", get(documents::namespaces))
         .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
         .route("/v1/documents/{namespace}/schema", post(documents::schema))

@@ -96,6 +96,7 @@ pub(super) fn document() -> OpenApi {
         .delete("/v1/files/{namespace}/{name}", delete_file())
         .post("/v1/ingest", ingest())
         .get("/v1/database", database())
+        .post("/v1/database/replay", replay())
         .get("/v1/documents", namespaces())
         .post("/v1/documents/{namespace}", post_documents())
         .get("/v1/documents/{namespace}", list_documents())
@@ -250,6 +251,20 @@ fn database() -> Operation {
     .problems(&[(404, "No database is configured")])
 }
 
+fn replay() -> Operation {
+    Operation::new(
+        "documents",
+        "replay_database",
+        "Try at once to write the documents that the database refused",
+    )
+    .parameters([query("namespace", Kind::Text, "Only this namespace; by default all")])
+    .json::<DatabaseStatus>(202, "They are being tried; this is the state before")
+    .problems(&[
+        (400, "A parameter is invalid"),
+        (404, "No database is configured, or it does not refuse this namespace"),
+    ])
+}
+
 fn namespaces() -> Operation {
     Operation::new("documents", "list_document_namespaces", "List the namespaces of documents")
         .json::<NamespaceList>(200, "Namespaces with their target and count")
@@ -370,7 +385,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 9);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 10);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

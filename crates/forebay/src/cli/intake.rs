@@ -1,5 +1,5 @@
-//! `forebay intake`: the status of the database to which a server forwards documents, and decisions
-//! between table and collection that are made again.
+//! `forebay intake`: the status of the database to which a server forwards documents, another attempt
+//! to write what it refused, and decisions between table and collection that are made again.
 
 use anyhow::Context as _;
 
@@ -13,6 +13,14 @@ Examples:
 
 Exit codes: 0 documents are forwarded; 1 the database is unavailable, refuses documents or
 forwarding has stopped, or the server did not answer or forwards to no database.";
+
+const REPLAY_AFTER_HELP: &str = "\
+Examples:
+  forebay intake replay
+  forebay intake replay orders
+
+Exit codes: 0 the documents are being tried; 1 the database does not refuse this namespace, or the
+server did not answer or forwards to no database.";
 
 const SCHEMA_AFTER_HELP: &str = "\
 Examples:
@@ -29,6 +37,8 @@ const ANSWER_SIZE_MAX: u64 = 4 << 20;
 pub(super) enum Command {
     /// Print the status of the database to which a server forwards its documents.
     Database(DatabaseArgs),
+    /// Try at once to write the documents that the database refused.
+    Replay(ReplayArgs),
     /// Decide again between table and collection, from all documents of a namespace.
     Schema(SchemaArgs),
 }
@@ -40,6 +50,22 @@ pub(super) struct DatabaseArgs {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
     server: String,
     /// API key with scope read.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = REPLAY_AFTER_HELP)]
+pub(super) struct ReplayArgs {
+    /// Only this namespace of documents.
+    namespace: Option<String>,
+    /// URL of the server.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
+    server: String,
+    /// API key with scope write.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Print the server's JSON answer.
@@ -72,6 +98,7 @@ pub(super) struct SchemaArgs {
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
         Command::Database(args) => database(args),
+        Command::Replay(args) => replay(args),
         Command::Schema(args) => schema(args),
     }
 }
@@ -84,14 +111,40 @@ fn database(args: &DatabaseArgs) -> anyhow::Result<Exit> {
     } else {
         out::line(server.get("/v1/database", "text/plain")?.trim_end())?;
     }
-    let is_well = matches!(status["state"].as_str(), Some("following" | "copying" | "connecting"));
+    let is_well = matches!(status["state"].as_str(), Some("following" | "copying" | "connecting"))
+        && status["quarantined"].as_array().is_none_or(Vec::is_empty);
     Ok(if is_well { Exit::Ok } else { Exit::Failed })
 }
 
-fn schema(args: &SchemaArgs) -> anyhow::Result<Exit> {
-    let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
+    let path = match &args.namespace {
+        Some(namespace) => format!("/v1/database/replay?namespace={}", encode(namespace)),
+        None => "/v1/database/replay".to_owned(),
     };
+    let server = Server::new(&args.server, args.key.as_deref(), &path)?;
+    let answer = parsed(&server, &server.post(&path)?)?;
+    if args.json {
+        out::json(&answer)?;
+        return Ok(Exit::Ok);
+    }
+    let held = answer["quarantined"].as_array().cloned().unwrap_or_default();
+    for held in &held {
+        let name = held["namespace"].as_str().unwrap_or_default();
+        if args.namespace.as_deref().is_none_or(|wanted| wanted == name) {
+            out::line(format!("trying {name}: {} documents", held["documents_waiting"]))?;
+        }
+    }
+    if held.is_empty() {
+        out::line("the database refuses nothing")?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn schema(args: &SchemaArgs) -> anyhow::Result<Exit> {
     let (namespace, target) = (encode(&args.namespace), encode(&args.target));
     let path = format!("/v1/documents/{namespace}/schema?target={target}&dry_run={}", args.dry_run);
     let server = Server::new(&args.server, args.key.as_deref(), &path)?;

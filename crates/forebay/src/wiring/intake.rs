@@ -74,7 +74,18 @@ impl Subsystem for IntakeSubsystem {
     }
 
     fn degraded(&self) -> Option<String> {
-        let status = self.0.database().filter(|status| status.state.is_degraded())?;
+        let status = self.0.database()?;
+        if !status.state.is_degraded() {
+            let held = status.quarantined.first()?;
+            return Some(format!(
+                "{} refuses the documents of {} namespaces; {} documents are waiting: {}: {}",
+                status.database,
+                status.quarantined.len(),
+                status.documents_waiting,
+                held.namespace,
+                held.reason
+            ));
+        }
         let reason = status.reason.as_deref().unwrap_or("unknown reason");
         Some(format!(
             "{} is {}; {} documents are waiting: {reason}",

@@ -243,6 +243,7 @@ fn answers_about_files_and_documents_are_as_described() {
     check("decide_document_schema", &post(&server, schema, "", b""));
     check("decide_document_schema", &post(&server, "/v1/documents/none/schema", "", b""));
     get("get_database", "/v1/database");
+    check("replay_database", &post(&server, "/v1/database/replay", "", b""));
     let form = "--x\r\ncontent-disposition: form-data; name=\"files\"; filename=\"f.json\"\r\n\r\n\
                 {\"a\":1}\r\n--x\r\ncontent-disposition: form-data; name=\"files\"; filename=\"../f\"\
                 \r\n\r\nx\r\n--x--\r\n";

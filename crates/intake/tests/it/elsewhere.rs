@@ -76,6 +76,11 @@ impl Elsewhere {
         self.switch.is_away.store(is_away, SeqCst);
     }
 
+    /// Refuses every write from here on, or no longer.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.switch.refuses.store(refuses, SeqCst);
+    }
+
     /// Whether the database has exactly the rows of the intake at `dir`, in the same tables.
     pub(crate) fn is_same(&self, dir: &Path) -> bool {
         let here = SqliteReader::open(&dir.join(DOCUMENTS)).unwrap();
@@ -204,6 +209,10 @@ impl RowSink for Gate {
     ) -> Result<Written, SinkError> {
         self.switch.check()?;
         self.sink.reshape(at, namespace, fields, derive)
+    }
+
+    fn amend(&mut self) {
+        self.sink.amend();
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

@@ -137,7 +137,10 @@ impl MongoSink {
 
     fn store(&mut self, position: Position) -> Result<(), SinkError> {
         match self.book.commit(position)? {
-            Commit::Nothing => return Ok(()),
+            Commit::Nothing => {
+                self.book.amends = false;
+                return Ok(());
+            }
             Commit::Begin => self.begin()?,
             Commit::Store => {}
         }
@@ -211,6 +214,7 @@ impl Sink for MongoSink {
     }
 
     fn roll_back(&mut self) -> Result<(), SinkError> {
+        self.book.amends = false;
         if self.book.transaction == Transaction::Idle {
             return Ok(());
         }

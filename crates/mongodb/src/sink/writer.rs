@@ -48,6 +48,10 @@ impl Jobs for MongoSink {
         &self.book
     }
 
+    fn book_mut(&mut self) -> &mut Book {
+        &mut self.book
+    }
+
     fn prepare(
         &mut self,
         at: Position,

@@ -75,7 +75,9 @@ impl PostgresSink {
             self.load.forget();
             let book = self.session.read()?;
             self.compare(book.identity, book.position)?;
+            let amends = self.book.amends;
             self.book = book;
+            self.book.amends = amends;
         }
         self.session.begin(BEGIN, self.session.layout.begin())?;
         self.book.transaction = Transaction::Open { written: None };
@@ -128,7 +130,10 @@ impl PostgresSink {
 
     fn store(&mut self, position: Position) -> Result<(), SinkError> {
         match self.book.commit(position)? {
-            Commit::Nothing => return Ok(()),
+            Commit::Nothing => {
+                self.book.amends = false;
+                return Ok(());
+            }
             Commit::Begin => self.begin()?,
             Commit::Store => {}
         }
@@ -162,6 +167,7 @@ impl Sink for PostgresSink {
     }
 
     fn roll_back(&mut self) -> Result<(), SinkError> {
+        self.book.amends = false;
         if self.book.transaction == Transaction::Idle {
             return Ok(());
         }

@@ -109,6 +109,10 @@ impl Jobs for PostgresSink {
         &self.book
     }
 
+    fn book_mut(&mut self) -> &mut Book {
+        &mut self.book
+    }
+
     fn prepare(
         &mut self,
         at: Position,

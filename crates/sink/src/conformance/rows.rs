@@ -25,6 +25,7 @@ pub const ROW_CASES: &[RowCase] = &[
     Case { claim: "a roll-back takes new columns along", run: columns_roll_back },
     Case { claim: "reshaped columns hold what the documents say", run: reshaping_fills_rows },
     Case { claim: "an uncommitted reshaping never happened", run: reshaping_rolls_back },
+    Case { claim: "what was left out is added at the same position", run: amending_adds },
 ];
 
 const fn field(path: &str, ty: ColumnType) -> Field<'_> {
@@ -431,6 +432,42 @@ fn reshaping_fills_rows(place: &dyn RowSubject) -> Result<(), Failure> {
         equal("values", found, expected.to_vec())?;
     }
     equal("document", rows.last().and_then(|row| row.document.clone()), Some(last.to_vec()))
+}
+
+fn amending_adds(place: &dyn RowSubject) -> Result<(), Failure> {
+    let mut sink = place.open()?;
+    let fields = [field("a", ColumnType::Integer)];
+    write(&mut *sink, 1, &fields, &[Value::Integer(1)])?;
+    sink.commit(Position(9))?;
+    let add = |sink: &mut dyn RowSink, id: u64| -> Result<Written, Failure> {
+        let mut writer = sink.row_writer(Position(9), "t", &fields)?;
+        let document = Document { id, received_ms: 7, raw: b"{}" };
+        writer.write(&document, &[Value::Integer(1)])?;
+        Ok(writer.finish()?)
+    };
+    equal("before", add(&mut *sink, 2)?, Written::replay())?;
+    for (id, is_kept) in [(2, true), (3, false), (3, true)] {
+        sink.amend();
+        equal("rows", add(&mut *sink, id)?.rows, 1)?;
+        if is_kept {
+            sink.commit(Position(9))?;
+            equal("after", add(&mut *sink, id + 1)?, Written::replay())?;
+        } else {
+            sink.roll_back()?;
+        }
+        equal("position", sink.position(), Some(Position(9)))?;
+    }
+    drop(sink);
+    let ids = |place: &dyn RowSubject| -> Result<Vec<u64>, Failure> {
+        Ok(place.read("t")?.iter().map(|row| row.id).collect())
+    };
+    equal("ids", ids(place)?, vec![1, 2, 3])?;
+    let mut sink = place.open()?;
+    sink.amend();
+    add(&mut *sink, 4)?;
+    drop(sink);
+    drop(place.open()?);
+    equal("ids", ids(place)?, vec![1, 2, 3])
 }
 
 fn reshaping_rolls_back(place: &dyn RowSubject) -> Result<(), Failure> {

@@ -89,6 +89,9 @@ pub struct Book {
     pub transaction: Transaction,
     /// The namespaces, those of the open transaction included. A namespace keeps its index.
     pub namespaces: Vec<Namespace>,
+    /// Whether writes at the position itself are admitted; see
+    /// [`RowSink::amend`](crate::RowSink::amend).
+    pub amends: bool,
     by_name: HashMap<String, usize>,
     /// Those written to since the last commit.
     dirty: Vec<usize>,
@@ -101,7 +104,8 @@ impl Book {
         let names = namespaces.iter().map(|namespace| namespace.name.clone());
         let by_name = names.zip(0..).collect();
         let transaction = Transaction::Idle;
-        Book { identity, position, transaction, namespaces, by_name, dirty: Vec::new() }
+        let (amends, dirty) = (false, Vec::new());
+        Book { identity, position, transaction, namespaces, amends, by_name, dirty }
     }
 
     /// Checks a write of `at` to `namespace`; returns `false` if its position is committed already.
@@ -116,7 +120,7 @@ impl Book {
         check_number("position", at.0)?;
         check_namespace(namespace)
             .map_err(|reason| SinkError::Namespace { namespace: shown(namespace), reason })?;
-        Ok(self.position.is_none_or(|stored| at > stored))
+        Ok(self.position.is_none_or(|stored| at > stored || (self.amends && at == stored)))
     }
 
     /// Records that the open transaction has a write of `at`.
@@ -195,6 +199,7 @@ impl Book {
             }
         }
         self.position = Some(position);
+        self.amends = false;
         self.transaction = Transaction::Idle;
     }
 

@@ -18,6 +18,9 @@ pub trait Jobs: Sink {
     /// What it knows about itself.
     fn book(&self) -> &Book;
 
+    /// The same, to be changed.
+    fn book_mut(&mut self) -> &mut Book;
+
     /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
     /// position is committed already.
     ///
@@ -123,6 +126,10 @@ impl<S: Jobs> RowSink for S {
     ) -> Result<Written, SinkError> {
         let reshaped = self.reshape_rows(at, namespace, fields, derive);
         self.settle(reshaped)
+    }
+
+    fn amend(&mut self) {
+        self.book_mut().amends = true;
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

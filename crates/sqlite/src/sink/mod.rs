@@ -57,6 +57,8 @@ pub struct SqliteSink {
     transaction: Transaction,
     /// The namespaces written to since the last commit.
     dirty: Vec<String>,
+    /// Whether writes at the position itself are admitted.
+    amends: bool,
     /// SQLite's count of other connections' commits when `namespaces` was read.
     data_version: i64,
 }
@@ -86,6 +88,7 @@ impl SqliteSink {
             namespaces,
             transaction: Transaction::Idle,
             dirty: Vec::new(),
+            amends: false,
             data_version,
         };
         if fresh {
@@ -153,6 +156,11 @@ impl SqliteSink {
             }
         }
         Ok(())
+    }
+
+    /// Whether writes of `at` were committed before.
+    fn is_committed(&self, at: Position) -> bool {
+        self.state.position.is_some_and(|stored| at < stored || (at == stored && !self.amends))
     }
 
     /// Adds a namespace to those that the next commit saves.
@@ -231,6 +239,7 @@ impl SqliteSink {
         state::save_state(&self.connection, &state)?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         self.state = state;
+        self.amends = false;
         Ok(())
     }
 
@@ -266,6 +275,7 @@ impl Sink for SqliteSink {
         match self.transaction {
             Transaction::Failed => return Err(SinkError::RolledBack),
             Transaction::Idle if self.state.position.is_some_and(|stored| position <= stored) => {
+                self.amends = false;
                 return Ok(());
             }
             Transaction::Idle => self.begin()?,
@@ -286,6 +296,7 @@ impl Sink for SqliteSink {
     }
 
     fn roll_back(&mut self) -> Result<(), SinkError> {
+        self.amends = false;
         if self.transaction == Transaction::Idle {
             return Ok(());
         }

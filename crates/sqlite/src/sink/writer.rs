@@ -100,12 +100,12 @@ impl SqliteSink {
         check_number("position", at.0)?;
         check_namespace(namespace)
             .map_err(|reason| SinkError::Namespace { namespace: shown(namespace), reason })?;
-        if self.state.position.is_some_and(|stored| at <= stored) {
+        if self.is_committed(at) {
             return Ok(false);
         }
         self.begin()?;
         // Only now is it certain that no other process has moved the position.
-        if self.state.position.is_some_and(|stored| at <= stored) {
+        if self.is_committed(at) {
             return Ok(false);
         }
         if let Transaction::Open { written } = &mut self.transaction {
@@ -319,6 +319,10 @@ impl RowSink for SqliteSink {
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
         self.reshape_namespace(at, namespace, fields, derive)
+    }
+
+    fn amend(&mut self) {
+        self.amends = true;
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

@@ -81,6 +81,13 @@ impl Elsewhere {
         self.switch.is_away.store(is_away, SeqCst);
     }
 
+    /// Runs SQL in it, as another program would.
+    pub(crate) fn run(&self, sql: &str) {
+        let db = rusqlite::Connection::open(&self.path).unwrap();
+        db.busy_timeout(HANG).unwrap();
+        db.execute_batch(sql).unwrap();
+    }
+
     /// Makes one call fail, counted from now, after or before it takes effect.
     pub(crate) fn fail_at(&self, call: u64, after: bool) {
         self.switch.calls.store(0, SeqCst);
@@ -223,6 +230,10 @@ impl RowSink for Faulty {
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
         self.switch.call(|| self.sink.reshape(at, namespace, fields, derive))
+    }
+
+    fn amend(&mut self) {
+        self.sink.amend();
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {

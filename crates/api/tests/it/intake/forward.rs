@@ -443,3 +443,29 @@ async fn a_check_of_everything_reads_the_spill_and_names_what_is_damaged() {
     assert_eq!(report.findings.len(), 1, "{report:?}");
     assert_eq!((report.findings[0].kind, report.findings[0].path.as_ref()), ("spill", Some(&path)));
 }
+
+#[tokio::test]
+async fn a_refused_namespace_is_named_and_tried_again_on_request() {
+    let house = House::new();
+    let replay = async |query: &str| {
+        let path = format!("/v1/database/replay{query}");
+        send(router(&house.intake), "POST", &path, &[], "").await
+    };
+    house.post("broken", "{\"n\":1}".to_owned()).await;
+    caught_up(&house.intake).await;
+    assert_eq!(replay("?namespace=broken").await.error(), (404, "not_found".into()));
+    assert_eq!(replay("?bogus=1").await.error(), (400, "query".into()));
+    assert_eq!(replay("").await.status, 202);
+    house.elsewhere.run("CREATE UNIQUE INDEX mine ON broken (n)");
+    house.post("broken", "{\"n\":1}".to_owned()).await;
+    let held = || house.intake.database().unwrap().quarantined;
+    until("it is quarantined", || held().iter().any(|held| held.documents_waiting == 1));
+    let asked = replay("?namespace=broken").await;
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let refused = &asked.json()["quarantined"][0];
+    assert_eq!(refused["namespace"], "broken");
+    assert!(refused["reason"].as_str().unwrap().contains("UNIQUE constraint failed"), "{refused}");
+    house.elsewhere.run("DROP INDEX mine");
+    assert_eq!(replay("").await.status, 202);
+    house.check_same("after the replay").await;
+}

@@ -5,9 +5,9 @@
 //! sides shows what is missing.
 //!
 //! Invariants: from before the first read on, the log keeps everything that is not read here; each
-//! transaction advances the database's position by one, and that position stays below the final
-//! one, since each transaction has at least one document and a document is more than one byte of
-//! log; an interrupted copy resumes after the last ids.
+//! transaction of documents, and each namespace that is refused, advances the database's position by
+//! one, and that position stays below the final one, since each has at least one document and a
+//! document is more than one byte of log; an interrupted copy resumes after the last ids.
 
 use std::time::Instant;
 
@@ -32,6 +32,16 @@ struct Copying {
     /// Documents in the open transaction.
     pending: u64,
     conflicts: u64,
+    received_ms: i64,
+}
+
+/// A page of documents that was written.
+struct Page {
+    /// Id of the last one.
+    last: u64,
+    documents: u64,
+    conflicts: u64,
+    /// When the last one was received.
     received_ms: i64,
 }
 
@@ -70,11 +80,17 @@ impl Worker {
             conflicts: 0,
             received_ms: now_ms,
         };
-        if copying.at <= copying.until {
-            self.copy_columns(&reader, copying.at)?;
+        for info in reader.namespaces()? {
+            if !self.is_quarantined(&info.name) {
+                let done = self.amend_columns(&reader, &info.name);
+                self.copied_one(&info.name, &mut copying, done)?;
+            }
         }
         for (info, last) in &lacking {
-            self.copy_namespace(&reader, info, *last, &mut copying)?;
+            if !self.is_quarantined(&info.name) {
+                let done = self.copy_namespace(&reader, info, *last, &mut copying);
+                self.copied_one(&info.name, &mut copying, done)?;
+            }
         }
         self.finish_copy(&mut copying)?;
         self.copied(until);
@@ -92,7 +108,8 @@ impl Worker {
     pub(super) fn audit(&mut self) -> Result<(), ForwardError> {
         let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-        let lacking = lacking(&reader, sink)?;
+        let mut lacking = lacking(&reader, sink)?;
+        lacking.retain(|(info, _)| !self.attempts.contains_key(&info.name));
         if reader.position()?.is_some_and(|position| position.0 > self.next.0) {
             // Some of it has arrived since and will be announced: later.
             return Ok(());
@@ -106,23 +123,119 @@ impl Worker {
         }
     }
 
-    /// Gives the namespaces that the database has the columns of the local one, which may have
-    /// changed meanwhile.
-    fn copy_columns(&mut self, reader: &SqliteReader, at: Position) -> Result<(), ForwardError> {
+    /// Ends the copying of a namespace, or of its columns. If it is to be seen which one is refused,
+    /// it is committed alone, and a refusal quarantines it.
+    fn copied_one(
+        &mut self,
+        namespace: &str,
+        copying: &mut Copying,
+        done: Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
+        if self.isolate_to == Lsn(0) {
+            return done;
+        }
+        let done = done.and_then(|()| match copying.pending {
+            0 => Ok(()),
+            _ => self.commit_copied(copying),
+        });
+        match done {
+            Err(error) if error.is_refusal() && copying.at < copying.until => {
+                (copying.pending, copying.conflicts) = (0, 0);
+                self.quarantine(namespace, error, copying.at)?;
+                copying.at = Position(copying.at.0 + 1);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Gives a namespace the columns of the local one, in a transaction that leaves the position.
+    fn amend_columns(
+        &mut self,
+        reader: &SqliteReader,
+        namespace: &str,
+    ) -> Result<(), ForwardError> {
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        // Without a position, there is nothing in it.
+        let Some(at) = sink.position() else { return Ok(()) };
+        sink.amend();
+        self.copy_columns(reader, namespace, at)?;
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        sink.commit(at)?;
+        Ok(())
+    }
+
+    /// Gives a namespace that the database has the columns of the local one, which may have changed
+    /// meanwhile.
+    pub(super) fn copy_columns(
+        &mut self,
+        reader: &SqliteReader,
+        namespace: &str,
+        at: Position,
+    ) -> Result<(), ForwardError> {
         let bounds = self.parts.bounds;
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-        for info in reader.namespaces()? {
-            let Some(there) = sink.columns(&info.name)? else { continue };
-            let here = reader.schema(&info.name)?.unwrap_or_default();
-            let is_same = here.columns().len() == there.columns().len()
-                && here.columns().iter().all(|column| {
-                    there.column(&column.path).is_some_and(|there| there.ty == column.ty)
-                });
-            if !is_same {
-                reshape_to(sink, &bounds, at, &info.name, &fields_of(&here))?;
-            }
+        let Some(there) = sink.columns(namespace)? else { return Ok(()) };
+        let here = reader.schema(namespace)?.unwrap_or_default();
+        let is_same = here.columns().len() == there.columns().len()
+            && here.columns().iter().all(|column| {
+                there.column(&column.path).is_some_and(|there| there.ty == column.ty)
+            });
+        if !is_same {
+            reshape_to(sink, &bounds, at, namespace, &fields_of(&here))?;
         }
         Ok(())
+    }
+
+    /// Writes a transaction's worth of a namespace's documents after the one with id `last`. Returns
+    /// their number, and that of values that did not fit their columns.
+    pub(super) fn copy_some(
+        &mut self,
+        reader: &SqliteReader,
+        info: &NamespaceInfo,
+        last: u64,
+        at: Position,
+    ) -> Result<(u64, u64), ForwardError> {
+        let schema = reader.schema(&info.name)?.unwrap_or_default();
+        let (mut after, mut written, mut conflicts) = (last, 0, 0);
+        while after < to(info) && written < DOCUMENTS_PER_TRANSACTION {
+            if self.outbox.stopping() {
+                return Err(ForwardError::Closing);
+            }
+            let Some(page) = self.copy_page(reader, info, &schema, after, at)? else { break };
+            after = page.last;
+            written += page.documents;
+            conflicts += page.conflicts;
+        }
+        Ok((written, conflicts))
+    }
+
+    /// Writes a page of a namespace's documents; `None` if there are no more.
+    fn copy_page(
+        &mut self,
+        reader: &SqliteReader,
+        info: &NamespaceInfo,
+        schema: &TableSchema,
+        after: u64,
+        at: Position,
+    ) -> Result<Option<Page>, ForwardError> {
+        let page = reader.documents(&info.name, Some(after), PAGE)?;
+        // Later commits are in the log, which is read afterwards.
+        let documents = page.documents.iter().filter(|document| document.id <= to(info));
+        let batch: Vec<Document<'_>> = documents
+            .map(|document| Document {
+                id: document.id,
+                received_ms: document.received_ms,
+                raw: &document.raw,
+            })
+            .collect();
+        let Some(newest) = batch.last() else { return Ok(None) };
+        let bounds = self.parts.bounds;
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let conflicts = write(sink, &bounds, at, info, schema, &batch)?;
+        let received_ms = i64::try_from(newest.received_ms).unwrap_or(i64::MAX);
+        let (last, documents) = (newest.id, batch.len() as u64);
+        Ok(Some(Page { last, documents, conflicts, received_ms }))
     }
 
     fn copy_namespace(
@@ -138,23 +251,12 @@ impl Worker {
             if self.outbox.stopping() {
                 return Err(ForwardError::Closing);
             }
-            let page = reader.documents(&info.name, Some(after), PAGE)?;
-            // Later commits are in the log, which is read afterwards.
-            let documents = page.documents.iter().filter(|document| document.id <= until);
-            let batch: Vec<Document<'_>> = documents
-                .map(|document| Document {
-                    id: document.id,
-                    received_ms: document.received_ms,
-                    raw: &document.raw,
-                })
-                .collect();
-            let Some(newest) = batch.last() else { break };
-            after = newest.id;
-            copying.received_ms = i64::try_from(newest.received_ms).unwrap_or(i64::MAX);
-            copying.pending += batch.len() as u64;
-            let bounds = self.parts.bounds;
-            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-            copying.conflicts += write(sink, &bounds, copying.at, info, &schema, &batch)?;
+            let at = copying.at;
+            let Some(page) = self.copy_page(reader, info, &schema, after, at)? else { break };
+            after = page.last;
+            copying.received_ms = page.received_ms;
+            copying.pending += page.documents;
+            copying.conflicts += page.conflicts;
             if copying.pending >= DOCUMENTS_PER_TRANSACTION {
                 self.commit_copied(copying)?;
             }

@@ -104,6 +104,11 @@ impl From<ReadError> for ForwardError {
 }
 
 impl ForwardError {
+    /// Whether the database was reached and refuses what was written.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Sink(error) if error.is_refusal())
+    }
+
     /// Whether the documents are no longer in the log or the spill, only in the local database.
     pub(super) fn asks_for_a_copy(&self) -> bool {
         match self {

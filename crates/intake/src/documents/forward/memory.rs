@@ -1,14 +1,17 @@
 //! State of forwarding that survives a restart: `<dir>/forward.json`.
 //!
 //! ```text
-//! {"format":"forebay-forward","version":1,"log":"<32 hex digits>","database":"<32 hex digits>",
-//!  "held":true,"durable":4711,"released":4000}
+//! {"format":"forebay-forward","version":2,"log":"<32 hex digits>","database":"<32 hex digits>",
+//!  "held":true,"durable":4711,"released":4000,
+//!  "quarantined":{"orders":{"reason":"...","since_ms":1700000000000}}}
 //! ```
 //!
 //! Invariants: the file is replaced as a whole, and is on stable storage before anything it permits
 //! is done; while `held` is true, everything after `released` is in the log and everything up to
-//! `durable` is in the database or in the spill.
+//! `durable` is in the database or in the spill, but for the documents of quarantined namespaces,
+//! which are in the local database.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,12 +20,16 @@ use forebay_log::Lsn;
 use forebay_sink::Identity;
 use serde::{Deserialize, Serialize};
 
+use super::quarantine::Refused;
+
 const FORMAT: &str = "forebay-forward";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read. It quarantines nothing.
+const VERSION_MIN: u32 = 1;
 /// Name of the file in the intake's directory.
 const FILE: &str = "forward.json";
-/// The file is one line; a longer one is no such file.
-const FILE_SIZE_MAX: u64 = 4_096;
+/// The file is one line; a longer one is no such file. Each quarantined namespace has some 600 bytes.
+const FILE_SIZE_MAX: u64 = 4 << 20;
 
 /// Why the state could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +70,8 @@ struct Line {
     held: bool,
     durable: u64,
     released: u64,
+    #[serde(default)]
+    quarantined: BTreeMap<String, Refused>,
 }
 
 /// The recorded state.
@@ -85,6 +94,7 @@ pub(crate) struct Memory {
     path: PathBuf,
     log: [u8; 16],
     now: Remembered,
+    quarantined: BTreeMap<String, Refused>,
 }
 
 impl Memory {
@@ -98,9 +108,10 @@ impl Memory {
         log: [u8; 16],
     ) -> Result<Self, MemoryError> {
         let path = dir.join(FILE);
-        let mut memory = Self { fs, path, log, now: Remembered::default() };
+        let (now, quarantined) = (Remembered::default(), BTreeMap::new());
+        let mut memory = Self { fs, path, log, now, quarantined };
         if memory.fs.exists(&memory.path).map_err(memory.io("check for"))? {
-            memory.now = memory.read()?;
+            (memory.now, memory.quarantined) = memory.read()?;
         }
         Ok(memory)
     }
@@ -117,6 +128,34 @@ impl Memory {
         if next == self.now {
             return Ok(());
         }
+        self.write(next, &self.quarantined)?;
+        self.now = next;
+        Ok(())
+    }
+
+    /// The namespaces that the database refuses.
+    pub(crate) fn quarantined(&self) -> &BTreeMap<String, Refused> {
+        &self.quarantined
+    }
+
+    /// Records the namespaces that the database refuses.
+    ///
+    /// # Errors
+    /// [`MemoryError::Io`]; the previous ones remain recorded.
+    pub(crate) fn keep_quarantined(
+        &mut self,
+        quarantined: BTreeMap<String, Refused>,
+    ) -> Result<(), MemoryError> {
+        self.write(self.now, &quarantined)?;
+        self.quarantined = quarantined;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        next: Remembered,
+        quarantined: &BTreeMap<String, Refused>,
+    ) -> Result<(), MemoryError> {
         let line = Line {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -125,15 +164,14 @@ impl Memory {
             held: next.held,
             durable: next.durable.0,
             released: next.released.0,
+            quarantined: quarantined.clone(),
         };
         let mut text = serde_json::to_vec(&line).map_err(|error| MemoryError::Damaged {
             path: self.path.clone(),
             found: error.to_string(),
         })?;
         text.push(b'\n');
-        self.replace(&text)?;
-        self.now = next;
-        Ok(())
+        self.replace(&text)
     }
 
     fn replace(&self, text: &[u8]) -> Result<(), MemoryError> {
@@ -149,7 +187,7 @@ impl Memory {
         self.fs.sync_dir(dir).map_err(self.io("sync the directory of"))
     }
 
-    fn read(&self) -> Result<Remembered, MemoryError> {
+    fn read(&self) -> Result<(Remembered, BTreeMap<String, Refused>), MemoryError> {
         let damaged = |found: String| MemoryError::Damaged { path: self.path.clone(), found };
         let file = self.fs.open(&self.path, Access::Read).map_err(self.io("open"))?;
         let size = file.len().map_err(self.io("measure"))?;
@@ -160,12 +198,13 @@ impl Memory {
         file.read_exact_at(&mut text, 0).map_err(self.io("read"))?;
         let line: Line =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        if line.format != FORMAT || line.version != VERSION {
+        let is_known = (VERSION_MIN..=VERSION).contains(&line.version);
+        if line.format != FORMAT || !is_known {
             return Err(damaged(format!("format {:?} version {}", line.format, line.version)));
         }
         if line.log != Identity(self.log).to_string() {
             // Written for another log: its positions mean nothing here.
-            return Ok(Remembered::default());
+            return Ok((Remembered::default(), BTreeMap::new()));
         }
         let database = match line.database {
             None => None,
@@ -173,12 +212,13 @@ impl Memory {
                 Some(identity(&hex).ok_or_else(|| damaged(format!("the identity {hex:?}")))?)
             }
         };
-        Ok(Remembered {
+        let now = Remembered {
             database,
             held: line.held,
             durable: Lsn(line.durable),
             released: Lsn(line.released),
-        })
+        };
+        Ok((now, line.quarantined))
     }
 
     fn io(&self, act: &'static str) -> impl FnOnce(std::io::Error) -> MemoryError + use<> {
@@ -224,6 +264,33 @@ mod tests {
                 break;
             }
         }
+    }
+
+    #[test]
+    fn quarantined_namespaces_are_remembered_and_an_older_file_has_none() {
+        let disk: Arc<dyn FileSystem> = Arc::new(SimFs::new(1));
+        let dir = Path::new("/d");
+        disk.create_dir_all(dir).unwrap();
+        let open = || Memory::open(disk.clone(), dir, [1; 16]).unwrap();
+        let mut memory = open();
+        memory.keep(some(5)).unwrap();
+        let refused = Refused { reason: "no \"column\"".into(), since_ms: 7 };
+        let quarantined = BTreeMap::from([("orders".to_owned(), refused)]);
+        memory.keep_quarantined(quarantined.clone()).unwrap();
+        assert_eq!((open().now(), open().quarantined()), (some(5), &quarantined));
+        let mut memory = open();
+        memory.keep(some(6)).unwrap();
+        assert_eq!((open().now(), open().quarantined()), (some(6), &quarantined));
+        memory.keep_quarantined(BTreeMap::new()).unwrap();
+        let path = dir.join(FILE);
+        let file = disk.open(&path, Access::ReadWrite).unwrap();
+        let mut text = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+        file.read_exact_at(&mut text, 0).unwrap();
+        let old = String::from_utf8(text).unwrap();
+        let old = old.replace("\"version\":2", "\"version\":1").replace(",\"quarantined\":{}", "");
+        disk.remove_file(&path).unwrap();
+        disk.create_new(&path).unwrap().write_all_at(old.as_bytes(), 0).unwrap();
+        assert_eq!((open().now(), open().quarantined()), (some(6), &BTreeMap::new()));
     }
 
     #[test]

@@ -17,16 +17,19 @@
 //! A database that lacks what neither the log nor the spill has (a new one, or one restored from a
 //! backup) is first filled from the local database, each namespace in the order of its ids.
 //!
+//! A namespace whose rows the database refuses is quarantined: the others continue, and it is tried again
+//! from the local database until the cause is removed (module `quarantine`).
+//!
 //! Invariants: documents of a namespace are written in the order of their ids, each once, since the
 //! sink's own last id is checked before every commit and a gap or an overlap is never written over;
 //! nothing leaves the log or the spill before the database, or the spill, has it on stable storage;
 //! what is not on stable storage in the log is not written anywhere.
-//! the log has not on stable storage is not written anywhere.
 
 mod copy;
 mod error;
 mod memory;
 mod outbox;
+mod quarantine;
 mod scan;
 mod send;
 mod spill;
@@ -43,6 +46,7 @@ use serde::Serialize;
 pub use self::memory::MemoryError;
 pub(crate) use self::memory::{Memory, Remembered};
 pub(crate) use self::outbox::{Outbox, QueuedCommit};
+pub use self::quarantine::QuarantinedNamespace;
 pub(crate) use self::spill::{Spill, SpillError};
 pub(crate) use self::worker::{Forwarder, Parts};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -148,6 +152,9 @@ pub struct DatabaseStatus {
     pub reason: Option<String>,
     /// When the state last changed, RFC 3339.
     pub since: String,
+    /// Namespaces whose documents the database refuses. Their documents are kept and tried again; those
+    /// of other namespaces are written.
+    pub quarantined: Vec<QuarantinedNamespace>,
     /// Number of documents that the intake has accepted and the database lacks, wherever they wait.
     /// All of the intake's documents until a new database is reached.
     pub documents_waiting: u64,
@@ -178,6 +185,15 @@ impl std::fmt::Display for DatabaseStatus {
         writeln!(f, "state      {} since {}", self.state.name(), self.since)?;
         if let Some(reason) = &self.reason {
             writeln!(f, "reason     {reason}")?;
+        }
+        for held in &self.quarantined {
+            let QuarantinedNamespace { namespace, reason, since, documents_waiting, retries } =
+                held;
+            writeln!(
+                f,
+                "refused    {namespace}: {documents_waiting} documents since {since}, tried {retries} \
+                 times: {reason}"
+            )?;
         }
         let (waiting, lag) = (self.documents_waiting, self.lag_seconds);
         writeln!(f, "waiting    {waiting} documents, the oldest for {lag:.1} s")?;

@@ -9,7 +9,7 @@
 //! released only after that permission was recorded ([`Memory`]); the first chunk of a commit is
 //! kept as long as the commit is.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex};
 
 use super::super::prepared::Prepared;
-use super::memory::Memory;
+use super::memory::{Memory, MemoryError};
+use super::quarantine::{Quarantine, Refused};
 use super::{DatabaseState, DatabaseStatus, ForwardOptions, Remembered};
 use crate::answer::time_text;
 use crate::error::IntakeError;
@@ -93,6 +94,7 @@ struct Status {
     retries: u64,
     spill_bytes: u64,
     spill_is_full: bool,
+    quarantine: Quarantine,
 }
 
 impl Outbox {
@@ -112,6 +114,7 @@ impl Outbox {
             retries: 0,
             spill_bytes: 0,
             spill_is_full: false,
+            quarantine: Quarantine::new(memory.quarantined()),
         };
         let state = State {
             commits: VecDeque::new(),
@@ -297,11 +300,12 @@ impl Outbox {
         Ok(state.commits.iter().take(max).cloned().collect())
     }
 
-    /// Waits until something is announced after `position`, at most this long.
+    /// Waits until something is announced after `position`, or a quarantined namespace is to be
+    /// tried, at most this long.
     pub(super) fn wait(&self, position: Lsn, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
-        while !state.stop && state.applied <= position {
+        while !state.stop && state.applied <= position && !state.status.quarantine.is_wanted() {
             if self.announced.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
@@ -361,6 +365,66 @@ impl Outbox {
         status.spill_is_full = is_full;
     }
 
+    /// Records on stable storage which namespaces are quarantined; the status follows with
+    /// [`publish_quarantined`](Self::publish_quarantined).
+    pub(super) fn record_quarantined(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<String, Refused>),
+    ) -> Result<(), MemoryError> {
+        let mut memory = self.memory.lock();
+        let mut quarantined = memory.quarantined().clone();
+        change(&mut quarantined);
+        if quarantined == *memory.quarantined() {
+            return Ok(());
+        }
+        memory.keep_quarantined(quarantined)
+    }
+
+    /// Reports what is recorded.
+    pub(super) fn publish_quarantined(&self) {
+        let memory = self.memory.lock();
+        self.state.lock().status.quarantine.follow(memory.quarantined());
+    }
+
+    /// Counts an attempt to write the documents of a quarantined namespace.
+    pub(super) fn count_attempt(&self, namespace: &str) {
+        self.state.lock().status.quarantine.tried(namespace);
+    }
+
+    /// Counts documents of a quarantined namespace that the position has passed.
+    pub(super) fn pass(&self, namespace: &str, count: u64) {
+        let status = &mut self.state.lock().status;
+        status.waiting = status.waiting.saturating_sub(count);
+        status.quarantine.add_documents(namespace, count);
+        if status.waiting == 0 {
+            status.oldest_ms = None;
+        }
+    }
+
+    /// Sets the number of documents that the database lacks of a quarantined namespace.
+    pub(super) fn set_quarantined_documents(&self, namespace: &str, count: u64) {
+        self.state.lock().status.quarantine.set_documents(namespace, count);
+    }
+
+    /// Counts documents that were written after the position had passed them.
+    pub(super) fn count_replayed(&self, written: u64, conflicts: u64) {
+        let status = &mut self.state.lock().status;
+        status.written += written;
+        status.conflicts += conflicts;
+    }
+
+    /// Asks for quarantined namespaces to be tried at once. Returns whether there is one.
+    pub(crate) fn replay_now(&self, namespace: Option<&str>) -> bool {
+        let any = self.state.lock().status.quarantine.want(namespace);
+        self.announced.notify_all();
+        any
+    }
+
+    /// A quarantined namespace that is to be tried at once; the caller tries it.
+    pub(super) fn take_wanted(&self) -> Option<String> {
+        self.state.lock().status.quarantine.take_wanted()
+    }
+
     pub(super) fn count_retry(&self) {
         self.state.lock().status.retries += 1;
     }
@@ -383,13 +447,16 @@ impl Outbox {
     pub(crate) fn status(&self, log_end: Lsn, now_ms: i64) -> DatabaseStatus {
         let state = self.state.lock();
         let status = &state.status;
-        let age_ms = status.oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest).max(0));
+        let oldest_ms = [status.oldest_ms, status.quarantine.oldest_ms()];
+        let oldest_ms = oldest_ms.into_iter().flatten().min();
+        let age_ms = oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest).max(0));
         DatabaseStatus {
             database: self.options.database.name(),
             state: status.state,
             reason: status.reason.as_deref().map(str::to_owned),
             since: time_text(status.since_ms),
-            documents_waiting: status.waiting,
+            quarantined: status.quarantine.status(),
+            documents_waiting: status.waiting.saturating_add(status.quarantine.documents()),
             lag_seconds: Duration::from_millis(age_ms.unsigned_abs()).as_secs_f64(),
             documents_written: status.written,
             column_conflicts: status.conflicts,

@@ -14,12 +14,20 @@ use super::super::write::{read_commit, reshape, write_commit, write_documents, w
 use super::error::ForwardError;
 use super::outbox::QueuedCommit;
 use super::spill::{Item, Spilled};
-use super::worker::{CHECKPOINT_EVERY, COMMITS_PER_STEP, DOCUMENTS_PER_TRANSACTION, Step, Worker};
+use super::worker::{
+    CHECKPOINT_EVERY, COMMITS_PER_STEP, DOCUMENTS_PER_TRANSACTION, Parts, Step, Worker,
+};
 use crate::format::DocumentCommit;
 
 impl Worker {
     /// Writes some of what waits.
     pub(super) fn forward(&mut self) -> Result<Step, ForwardError> {
+        if self.isolate_to > Lsn(0) && self.next >= self.isolate_to {
+            self.isolate_to = Lsn(0);
+        }
+        if self.isolate_to == Lsn(0) && self.replay_due()? {
+            return Ok(Step::Some);
+        }
         if let Some(spill) = &self.spill
             && spill.range().is_some_and(|(_, end)| end > self.next)
         {
@@ -36,8 +44,11 @@ impl Worker {
         }
         self.checkpoint(false)?;
         self.outbox.all_written(self.next);
-        if !self.dirty && !self.is_audited {
-            self.audit()?;
+        if !self.dirty {
+            self.count_quarantined()?;
+            if !self.is_audited {
+                self.audit()?;
+            }
         }
         Ok(Step::Idle)
     }
@@ -45,27 +56,88 @@ impl Worker {
     fn write_queued(&mut self, commits: &[QueuedCommit]) -> Result<(), ForwardError> {
         let mut batch = Batch::default();
         for queued in commits {
-            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-            let (log, bounds) = (&self.parts.log, &self.parts.bounds);
             let (lsn, end) = (queued.lsn, queued.end);
             match &queued.prepared {
                 Some(prepared) => {
                     let namespace = prepared.namespace.as_str();
-                    let ids = (prepared.first_id, queued.count);
-                    if batch.admits(sink, namespace, ids, queued.received_ms)? {
-                        batch.conflicts += write_prepared(sink, end, prepared)?;
-                    }
+                    let of = Of { namespace, count: queued.count, end };
+                    self.take(&mut batch, of, |sink, _, batch| {
+                        let ids = (prepared.first_id, queued.count);
+                        if batch.admits(sink, namespace, ids, queued.received_ms)? {
+                            batch.conflicts += write_prepared(sink, end, prepared)?;
+                        }
+                        Ok(())
+                    })?;
                 }
-                None => read_commit(log, lsn, |commit| {
-                    batch.write(sink, log, bounds, lsn, end, commit)
-                })?,
+                None => {
+                    let log = self.parts.log.clone();
+                    read_commit(&log, lsn, |commit| {
+                        self.take_logged(&mut batch, lsn, end, commit)
+                    })?;
+                }
             }
-            batch.end = end;
             if batch.is_large() {
                 self.commit(std::mem::take(&mut batch))?;
             }
         }
         self.commit(batch)
+    }
+
+    /// Takes a commit that the log has.
+    fn take_logged(
+        &mut self,
+        batch: &mut Batch,
+        lsn: Lsn,
+        end: Lsn,
+        commit: &DocumentCommit<'_>,
+    ) -> Result<(), ForwardError> {
+        let of = Of { namespace: commit.namespace.as_str(), count: commit.count, end };
+        self.take(batch, of, |sink, parts, batch| {
+            batch.write(sink, &parts.log, &parts.bounds, lsn, end, commit)
+        })
+    }
+
+    /// Adds a commit to a batch, or passes it if its namespace is quarantined.
+    fn take(
+        &mut self,
+        batch: &mut Batch,
+        of: Of<'_>,
+        write: impl FnOnce(&mut dyn RowSink, &Parts, &mut Batch) -> Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
+        if self.is_quarantined(of.namespace) {
+            self.pass(of.namespace, of.count);
+            batch.end = of.end;
+            return Ok(());
+        }
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let written = write(sink, &self.parts, batch);
+        self.taken(batch, of, written)
+    }
+
+    /// Ends the writing of a commit. While it is to be seen which one is refused, each is committed
+    /// alone, and a refusal quarantines its namespace.
+    fn taken(
+        &mut self,
+        batch: &mut Batch,
+        of: Of<'_>,
+        written: Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
+        if !self.is_isolating(of.end) {
+            written?;
+            batch.end = of.end;
+            return Ok(());
+        }
+        let committed = written.and_then(|()| {
+            let batch = std::mem::take(batch);
+            self.commit(Batch { end: of.end, is_alone: true, ..batch })
+        });
+        match committed {
+            Err(error) if error.is_refusal() => {
+                *batch = Batch::default();
+                self.isolate(of.namespace, of.count, of.end, error)
+            }
+            other => other,
+        }
     }
 
     /// Writes what the log has from `next` on, up to about `until`.
@@ -76,10 +148,7 @@ impl Worker {
                 batch.end = end;
                 return Ok(true);
             };
-            let sink = worker.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-            let (log, bounds) = (&worker.parts.log, &worker.parts.bounds);
-            batch.write(sink, log, bounds, lsn, end, commit)?;
-            batch.end = end;
+            worker.take_logged(&mut batch, lsn, end, commit)?;
             if batch.is_large() {
                 worker.commit(std::mem::take(&mut batch))?;
             }
@@ -95,30 +164,29 @@ impl Worker {
         let mut batch = Batch::default();
         let mut open: Option<OpenCommit> = None;
         while let Some(item) = reader.next()? {
-            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
             match item {
                 Item::Commit(commit) => {
-                    let is_new = commit.end > self.next && {
-                        let ids = (commit.first_id, commit.count);
-                        batch.admits(sink, &commit.namespace, ids, commit.received_ms)?
-                    };
-                    if is_new {
-                        reshape(sink, &self.parts.bounds, &commit.head())?;
-                    }
-                    open = Some(OpenCommit { commit, is_new, documents: Vec::new(), size: 0 });
+                    let (is_new, failed) = (false, None);
+                    let mut next =
+                        OpenCommit { commit, is_new, failed, documents: Vec::new(), size: 0 };
+                    self.begin_spilled(&mut next, &mut batch)?;
+                    open = Some(next);
                 }
                 Item::Document(document) => {
                     if let Some(open) = open.as_mut().filter(|open| open.is_new) {
                         open.size += document.raw.len();
                         open.documents.push(document);
                         if open.size >= OpenCommit::SIZE_MAX {
-                            batch.conflicts += open.write(sink, &self.parts.bounds)?;
+                            self.write_spilled(open, &mut batch)?;
                         }
                     }
                 }
                 Item::End(end) => {
                     if let Some(mut open) = open.take().filter(|open| open.is_new) {
-                        batch.conflicts += open.write(sink, &self.parts.bounds)?;
+                        self.write_spilled(&mut open, &mut batch)?;
+                        let written = open.failed.take().map_or(Ok(()), Err);
+                        let (namespace, count) = (&*open.commit.namespace, open.commit.count);
+                        self.taken(&mut batch, Of { namespace, count, end }, written)?;
                     }
                     // A commit that the database had already is skipped all the same.
                     batch.end = batch.end.max(end);
@@ -136,12 +204,68 @@ impl Worker {
         Ok(if self.outbox.stopping() { Step::Idle } else { Step::Some })
     }
 
+    /// Begins a spilled commit: determines whether it is the next of its namespace, and gives that the
+    /// columns it names.
+    fn begin_spilled(
+        &mut self,
+        open: &mut OpenCommit,
+        batch: &mut Batch,
+    ) -> Result<(), ForwardError> {
+        let commit = &open.commit;
+        if commit.end <= self.next {
+            return Ok(());
+        }
+        if self.is_quarantined(&commit.namespace) {
+            self.pass(&commit.namespace, commit.count);
+            return Ok(());
+        }
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let ids = (commit.first_id, commit.count);
+        open.is_new = batch.admits(sink, &commit.namespace, ids, commit.received_ms)?;
+        if open.is_new {
+            let reshaped = reshape(sink, &self.parts.bounds, &open.commit.head());
+            open.failed = self.failed(open.commit.end, reshaped.map_err(ForwardError::from))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was gathered of a spilled commit, unless something of it was refused.
+    fn write_spilled(
+        &mut self,
+        open: &mut OpenCommit,
+        batch: &mut Batch,
+    ) -> Result<(), ForwardError> {
+        if open.failed.is_some() {
+            open.documents.clear();
+            open.size = 0;
+            return Ok(());
+        }
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let written = open.write(sink, &self.parts.bounds);
+        let written = written.map(|conflicts| batch.conflicts += conflicts);
+        open.failed = self.failed(open.commit.end, written)?;
+        Ok(())
+    }
+
+    /// A refusal that is settled at the end of its commit; any other error is returned at once.
+    fn failed(
+        &self,
+        end: Lsn,
+        written: Result<(), ForwardError>,
+    ) -> Result<Option<ForwardError>, ForwardError> {
+        match written {
+            Ok(()) => Ok(None),
+            Err(error) if error.is_refusal() && self.is_isolating(end) => Ok(Some(error)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Commits a batch unless it is empty.
     fn commit(&mut self, batch: Batch) -> Result<(), ForwardError> {
         if batch.end <= self.next {
             return Ok(());
         }
-        if batch.documents > 0 {
+        if batch.documents > 0 || batch.is_alone {
             let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
             let started = Instant::now();
             sink.commit(Position(batch.end.0))?;
@@ -191,6 +315,16 @@ struct Batch {
     conflicts: u64,
     /// When the newest were received.
     received_ms: i64,
+    /// Whether it is committed even if there are no documents in it.
+    is_alone: bool,
+}
+
+/// A commit, as far as it matters to the order of things.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    namespace: &'a str,
+    count: u64,
+    end: Lsn,
 }
 
 impl Batch {
@@ -247,7 +381,10 @@ impl Batch {
 /// A commit being read from the spill.
 struct OpenCommit {
     commit: Spilled,
+    /// Whether it is the next of its namespace, and written.
     is_new: bool,
+    /// Why the database refuses it.
+    failed: Option<ForwardError>,
     documents: Vec<StoredDocument>,
     size: usize,
 }

@@ -4,6 +4,7 @@
 //! failure the database is opened again and asked for its position, whatever was known before; the
 //! loop never waits for the database while something can be spilled.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,6 +21,7 @@ use forebay_sink::RowSink;
 use super::super::flatten::Bounds;
 use super::error::ForwardError;
 use super::outbox::Outbox;
+use super::quarantine::Attempt;
 use super::spill::{Spill, SpillError};
 use super::{DatabaseState, Remembered};
 
@@ -109,6 +111,12 @@ pub(super) struct Worker {
     pub(super) checkpointed: Instant,
     pub(super) dirty: bool,
     pub(super) spill_is_full: bool,
+    /// Commits up to here are written one by one, to see which of them is refused.
+    pub(super) isolate_to: Lsn,
+    /// When the quarantined namespaces are tried again.
+    pub(super) attempts: HashMap<String, Attempt>,
+    /// The documents of these have been counted since the position passed some.
+    pub(super) is_counted: bool,
 }
 
 /// Reports a thread that ended by a panic.
@@ -134,7 +142,13 @@ impl Worker {
     fn new(outbox: Arc<Outbox>, parts: Parts) -> Self {
         let now = Instant::now();
         let backoff = Backoff::new(outbox.options.retry_min, outbox.options.retry_max);
-        let tail = outbox.memory.lock().now().durable;
+        let retry_max = outbox.options.retry_max;
+        let (tail, attempts) = {
+            let memory = outbox.memory.lock();
+            let quarantined = memory.quarantined().keys();
+            let attempts = quarantined.map(|it| (it.clone(), Attempt::new(retry_max))).collect();
+            (memory.now().durable, attempts)
+        };
         Self {
             outbox,
             parts,
@@ -150,6 +164,9 @@ impl Worker {
             checkpointed: now,
             dirty: false,
             spill_is_full: false,
+            isolate_to: Lsn(0),
+            attempts,
+            is_counted: false,
         }
     }
 
@@ -197,7 +214,9 @@ impl Worker {
     /// Waits for something to do.
     fn rest(&mut self) {
         if self.sink.is_some() {
-            self.outbox.wait(self.next, if self.dirty { CHECKPOINT_EVERY } else { IDLE });
+            let limit = if self.dirty { CHECKPOINT_EVERY } else { IDLE };
+            let limit = self.next_attempt().map_or(limit, |attempt| attempt.min(limit));
+            self.outbox.wait(self.next, limit);
             return;
         }
         let now = Instant::now();
@@ -234,6 +253,9 @@ impl Worker {
                 "the documents that the database lacks will be copied from the intake's own"
             );
             self.needs_copy = true;
+        }
+        if error.is_refusal() {
+            self.isolate_to = self.outbox.applied();
         }
         match error {
             ForwardError::Spill(SpillError::Damaged { .. }) => self.put_spill_aside(),
@@ -323,6 +345,10 @@ impl Worker {
             .filter(|&position| is_known && known.held && !self.needs_copy && reaches(position));
         self.sink = Some(sink);
         self.is_audited = false;
+        self.is_counted = false;
+        if !is_known {
+            self.release_all()?;
+        }
         match from {
             Some(position) => self.go_on(position, spilled)?,
             None => self.copy(identity)?,
