@@ -135,12 +135,11 @@ impl Intake {
     }
 
     fn open_once(
-        options: IntakeOptions,
+        mut options: IntakeOptions,
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, StartReport), OpenError> {
         let started = Instant::now();
-        let mut options = options;
         // A document and the chunk it is in must fit in one log entry.
         let document_size_most = to_size(ENTRY_SIZE_MAX / 2);
         options.limits.document_size_max = options.limits.document_size_max.min(document_size_most);
