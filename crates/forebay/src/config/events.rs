@@ -183,6 +183,11 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
             outside(size(events.block_cache_size), 0, 1024 * GIB),
             "at most 1024GiB",
         ),
+        (
+            "retention_size",
+            outside(size(events.retention_size), 16 * MIB, u64::MAX),
+            "at least 16MiB",
+        ),
         ("body_size_max", events.body_size_max.0 == 0, "at least 1"),
         ("body_memory_max", events.body_memory_max.0 < 4 * MIB, "at least 4MiB"),
         ("followers_max", !(1..=100_000).contains(&events.followers_max), "1 to 100000"),
