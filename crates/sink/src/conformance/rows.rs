@@ -7,7 +7,7 @@ use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
 use crate::name::PATH_LEN_MAX;
 use crate::schema::{COLUMNS_MAX, Field, Refusal};
-use crate::sink::{Document, Position, RowSink, Written};
+use crate::sink::{Derive, Document, Position, RowSink, Written};
 
 type RowCase = Case<dyn RowSubject>;
 
@@ -338,8 +338,8 @@ fn columns_roll_back(place: &dyn RowSubject) -> Result<(), Failure> {
 }
 
 /// Finds the members of documents that are flat.
-fn derive<'f>(fields: &'f [Field<'f>]) -> impl FnMut(&[u8], &mut dyn FnMut(usize, Value<'_>)) + 'f {
-    |document, put| {
+fn derive<'f>(fields: &'f [Field<'f>]) -> Box<Derive<'f>> {
+    Box::new(|document, put| {
         type Members<'a> = BTreeMap<&'a str, &'a serde_json::value::RawValue>;
         let Ok(members) = serde_json::from_slice::<Members<'_>>(document) else { return };
         for (index, field) in fields.iter().enumerate() {
@@ -349,7 +349,7 @@ fn derive<'f>(fields: &'f [Field<'f>]) -> impl FnMut(&[u8], &mut dyn FnMut(usize
                 None => put(index, Value::Number(text)),
             }
         }
-    }
+    })
 }
 
 /// Three rows, whose column `n` is an integer and holds the first value alone.
@@ -375,7 +375,7 @@ fn reshaping_fills_rows(place: &dyn RowSubject) -> Result<(), Failure> {
         field("new", ColumnType::Text),
         field("at", ColumnType::Text),
     ];
-    let done = sink.reshape(Position(4), "t", &wide, &mut derive(&wide))?;
+    let done = sink.reshape(Position(4), "t", &wide, &mut *derive(&wide))?;
     equal("reshaped", done, Written::default())?;
     let types = |sink: &mut dyn RowSink| -> Result<Vec<(String, ColumnType)>, Failure> {
         let schema = sink.columns("t")?.cloned().unwrap_or_default();
@@ -423,7 +423,7 @@ fn reshaping_fills_rows(place: &dyn RowSubject) -> Result<(), Failure> {
     let from = if place.fills_rows() { 0 } else { 3 };
     equal("values", found.get(from..), expected.get(from..))?;
     // Columns that no field asks for are gone, and the documents are what they were.
-    sink.reshape(Position(5), "t", &wide[1..2], &mut derive(&wide[1..2]))?;
+    sink.reshape(Position(5), "t", &wide[1..2], &mut *derive(&wide[1..2]))?;
     sink.commit(Position(5))?;
     let rows = place.read("t")?;
     if place.fills_rows() {
@@ -476,7 +476,7 @@ fn reshaping_rolls_back(place: &dyn RowSubject) -> Result<(), Failure> {
     let before = place.read("t")?;
     let wide = [field("n", ColumnType::Decimal), field("more", ColumnType::Text)];
     for again in [false, true] {
-        sink.reshape(Position(4), "t", &wide, &mut derive(&wide))?;
+        sink.reshape(Position(4), "t", &wide, &mut *derive(&wide))?;
         if again {
             drop(sink);
             sink = place.open()?;
@@ -488,7 +488,7 @@ fn reshaping_rolls_back(place: &dyn RowSubject) -> Result<(), Failure> {
         equal("columns", columns, Some(2))?;
     }
     // A namespace that does not exist comes into being with the columns.
-    sink.reshape(Position(4), "new", &wide, &mut derive(&wide))?;
+    sink.reshape(Position(4), "new", &wide, &mut *derive(&wide))?;
     sink.commit(Position(4))?;
     equal("columns", sink.columns("new")?.map(|schema| schema.columns().len()), Some(2))
 }
