@@ -187,8 +187,7 @@ impl Intake {
         let view =
             ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);
         let view = Arc::new(view);
-        let namespaces =
-            Namespaces::new(&dir.join(layout::DOCUMENTS), bounds, &shared.options.decision);
+        let namespaces = Namespaces::new(bounds, &shared.options);
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
         let parts = || Parts {
             log: log.clone(),

@@ -7,7 +7,7 @@
 //! Invariant: a namespace that is not held here has no pending commit, so the database knows it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forebay_log::Lsn;
 use forebay_sink::{
@@ -22,8 +22,9 @@ use super::flatten::{Bounds, read};
 use super::profile::Profile;
 use crate::error::IntakeError;
 use crate::format::TargetCode;
+use crate::intake::layout;
 use crate::names::Namespace;
-use crate::options::DecisionOptions;
+use crate::options::{DecisionOptions, IntakeOptions};
 
 /// Idle connections kept open.
 const IDLE_MAX: usize = 4;
@@ -79,11 +80,11 @@ pub(crate) struct Namespaces {
 }
 
 impl Namespaces {
-    pub(crate) fn new(path: &Path, bounds: Bounds, options: &DecisionOptions) -> Self {
+    pub(crate) fn new(bounds: Bounds, options: &IntakeOptions) -> Self {
         Self {
-            path: path.to_owned(),
+            path: options.dir.join(layout::DOCUMENTS),
             bounds,
-            fields_max: profile_fields_max(options),
+            fields_max: profile_fields_max(&options.decision),
             idle: Mutex::new(Vec::new()),
             states: Mutex::new(HashMap::new()),
         }
