@@ -226,11 +226,11 @@ fn goes_on(
     let names = |units: &[Unit]| units.iter().map(|unit| unit.name.clone()).collect::<Vec<_>>();
     let is_append = opened.settings.write_mode == WriteMode::Append;
     let is_complete = is_complete(last);
-    // Appended rows are all there, whatever the source has become.
     // A column that the source has lost is lost: the other ones are still those of the load.
     let is_same = columns::is_same(&load.fingerprint, fingerprint)
         || opened.is_untransformed && columns::is_part(&load.fingerprint, opened.stream.columns());
-    let what = if !is_same && !(is_append && is_complete) {
+    // Appended rows are all there, whatever the source has become.
+    let what = if !(is_same || is_append && is_complete) {
         "columns"
     } else if !is_complete && names(&load.units) != names(opened.stream.units()) {
         "units"

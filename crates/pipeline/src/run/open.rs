@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use forebay_pgcopy::Column;
 use forebay_sdk::ConnectorError;
 use forebay_sdk::connector::{Cursor, Division, Form, Load, Opening, SourceStream, Target};
 use forebay_sdk::run::Context;
@@ -188,22 +189,14 @@ impl Pipeline<'_> {
             Some(last) if !is_whole && is_complete(&last) => (None, Some(last.0)),
             resumed => (resumed, None),
         };
-        let since = last.filter(|_| !is_whole).and_then(|(load, _)| {
-            let is_read = load.is_finished || to_end.is_some();
-            if is_read { load.cursor.clone() } else { load.since.clone() }
-        });
+        let since = last.filter(|_| !is_whole).and_then(|last| since(last, to_end.is_some()));
         if let Some(since) = &since {
             fields::check(since, stream)?;
         }
-        let division = match (&resumed, settings.write_mode) {
-            (Some(last), _) if !is_complete(last) => Division::As(last.0.units.clone()),
-            (_, WriteMode::Append) => Division::Stable,
-            (_, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
-        };
         let mut opening = Opening {
             form,
             since: since.clone(),
-            division,
+            division: division(resumed.as_ref(), settings.write_mode),
             unit_size: self.file.resources.unit_size(),
             batch_size: self.batch_size(form),
             memory: self.budget(),
@@ -212,17 +205,9 @@ impl Pipeline<'_> {
         let opened = self.source.open(stream, &opening, context);
         let (opened, ()) = join(opened, self.destination.warm(&settings)).await;
         let mut open = opened?;
-        // A load continues with the columns it began with: the destination was prepared for those.
-        let began = resumed.as_ref().filter(|last| !is_complete(last));
-        let began = began.and_then(|(load, _)| columns::began_with(load, open.columns()));
-        let began = began.map(|columns| StreamSettings { columns, ..stream.clone() });
-        let stream = began.as_ref().unwrap_or(stream);
-        if began.is_some() {
-            tracing::warn!(
-                stream = stream.name,
-                "the columns of the source have changed: the unfinished load is completed with those \
-                 it began with, the next one has the others"
-            );
+        let begun = begun(stream, resumed.as_ref(), open.columns());
+        let stream = begun.as_ref().unwrap_or(stream);
+        if begun.is_some() {
             open = self.source.open(stream, &opening, context).await?;
         }
         if resumed.is_none()
@@ -260,6 +245,37 @@ impl Pipeline<'_> {
             has_history: last.is_some(),
         })
     }
+}
+
+/// How the units of a load are divided.
+fn division(resumed: Option<&LastLoad>, mode: WriteMode) -> Division {
+    match (resumed, mode) {
+        (Some(last), _) if !is_complete(last) => Division::As(last.0.units.clone()),
+        (_, WriteMode::Append) => Division::Stable,
+        (_, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
+    }
+}
+
+/// Where an incremental load begins to read: after the last one if that was read to its end.
+fn since((load, _): &LastLoad, to_end: bool) -> Option<Cursor> {
+    if load.is_finished || to_end { load.cursor.clone() } else { load.since.clone() }
+}
+
+/// The stream with the columns that its unfinished load began with, if the source has others now:
+/// the destination was prepared for those.
+fn begun(
+    stream: &StreamSettings,
+    resumed: Option<&LastLoad>,
+    columns: &[Column],
+) -> Option<StreamSettings> {
+    let (load, _) = resumed.filter(|last| !is_complete(last))?;
+    let columns = columns::began_with(load, columns)?;
+    tracing::warn!(
+        stream = stream.name,
+        "the columns of the source have changed: the unfinished load is completed with those it \
+         began with, the next one has the others"
+    );
+    Some(StreamSettings { columns, ..stream.clone() })
 }
 
 /// Whether all units of a load are committed.

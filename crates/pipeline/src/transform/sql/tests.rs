@@ -383,7 +383,7 @@ async fn rows_put_aside_below_a_query_come_out_once() {
 
 #[tokio::test]
 async fn the_cursor_of_one_stream_passes_and_joins_of_incremental_ones_are_refused() {
-    let cursor = Cursor { value: "17".into(), tie_breaker: None };
+    let cursor = Cursor::new("17".into(), None);
     let incremental = || {
         let mut orders = orders(10, 5, 1);
         orders.cursor = Some(cursor.clone());
