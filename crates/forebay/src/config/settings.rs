@@ -357,8 +357,8 @@ settings! {
         /// How long events are kept, from their arrival. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
-        /// Maximum size of all segments, at least 16MiB. Above it the events of any stream that arrived first are
-        /// removed, a sixteenth of the size at a time. Empty: no limit.
+        /// Maximum size of all segments, at least 16MiB. Above it the events of any stream that
+        /// arrived first are removed, a sixteenth of the size at a time. Empty: no limit.
         retention_size("events.retention_size"): Option<ByteSize> = "";
         /// How long an append with an Idempotency-Key is remembered, so that it is not stored again.
         /// At most 32768 are remembered.
