@@ -265,7 +265,9 @@ fn a_forged_event_is_refused_by_every_command_that_reads() {
         let output = run(&dir, args);
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
         assert!(!output.status.success(), "{args:?}: {said}");
-        assert!(!said.contains(":900") && said.contains("bank"), "{args:?}: {said}");
+        // An export signs a checkpoint first, which is refused for the whole store.
+        let place = if args[0] == "export" { "first 2 events differ" } else { "bank" };
+        assert!(!said.contains(":900") && said.contains(place), "{args:?}: {said}");
     }
     let shown = events(&dir, &["get", &id, "--set", "events.verified_reads=false"]);
     assert!(shown.contains("900"), "{shown}");
