@@ -10,6 +10,7 @@
 //! | `query` | planning, with errors before anything is written |
 //! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
+//! | `joins` | joins that can spill |
 //! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
 //! | `result` | the result of the query, as a stream |
@@ -33,6 +34,8 @@ mod columns;
 mod exact;
 #[cfg(feature = "sql")]
 mod in_order;
+#[cfg(feature = "sql")]
+mod joins;
 #[cfg(feature = "sql")]
 mod present;
 #[cfg(feature = "sql")]

@@ -12,6 +12,7 @@ use datafusion::execution::context::{SQLOptions, SessionContext};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionConfig;
@@ -25,7 +26,7 @@ use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use super::{columns, exact};
+use super::{columns, exact, joins};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -103,15 +104,19 @@ fn session(memory: usize, spills: Arc<Spills>) -> Result<SessionContext, DataFus
     options.execution.sort_in_place_threshold_bytes = (memory / 16).min(1 << 20);
     // Sorted by one thread, so that rows with equal keys keep their order.
     options.optimizer.repartition_sorts = false;
-    // A hash join holds one side in memory and cannot spill; sorted sides can.
-    options.optimizer.prefer_hash_join = false;
     let pool = Arc::new(FairSpillPool::new(memory));
     let spills = DiskManagerMode::Custom(spills);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spills))
         .build_arc()?;
-    Ok(SessionContext::new_with_config_rt(config, runtime))
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_physical_optimizer_rules(joins::rules())
+        .build();
+    Ok(SessionContext::new_with_state(state))
 }
 
 /// The plan of a query, and the names of the streams it reads.

@@ -149,6 +149,50 @@ async fn what_does_not_fit_into_memory_is_spilled_and_the_result_is_right() {
     assert_eq!(rows(streams[0].1.columns(), &read.batches), expected);
 }
 
+/// Rows with a key and some hundred bytes, in batches.
+fn keyed(count: u64, key: impl Fn(u64) -> u64) -> Memory {
+    let columns = vec![column("k", Wire::Int8, "bigint"), column("pad", Wire::Text, "text")];
+    let pad = "x".repeat(100);
+    let all: Vec<u64> = (0..count).collect();
+    let batches = all.chunks(2048).map(|rows| {
+        let rows: Vec<String> =
+            rows.iter().map(|row| format!("[{}, \"{row}{pad}\"]", key(*row))).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        batch(&columns, &rows)
+    });
+    let batches = batches.collect();
+    Memory::new(columns, vec![batches])
+}
+
+#[tokio::test]
+async fn joins_of_many_rows_with_equal_keys_are_right_within_their_memory() {
+    let text = "select count(*) as n, min(l.pad) as a, max(r.pad) as b, sum(l.k) as s \
+                from l join r on l.k = r.k";
+    let count = 300_000;
+    for (name, left, right, expected) in [
+        ("unique", keyed(count, |row| row), keyed(count, |row| row), count),
+        (
+            "shuffled",
+            keyed(count, |row| row * 7919 % 300_007),
+            keyed(count, |row| row * 31 % 300_007),
+            0,
+        ),
+        ("many to few", keyed(count, |row| row % 10), keyed(10, |row| row), count),
+        ("few to many", keyed(10, |row| row), keyed(count, |row| row % 10), count),
+        ("one key", keyed(3, |_| 1), keyed(count, |_| 1), 3 * count),
+    ] {
+        let streams = vec![("l", left), ("r", right)];
+        let streams = apply(&sql(text, Some("both")), streams, 32 << 20).await.unwrap();
+        let read = read(&streams[0].1, 0).await;
+        let result = read.result;
+        assert!(result.is_ok(), "{name}: {:?}", result.err().map(|e| e.to_string()));
+        let found = rows(streams[0].1.columns(), &read.batches);
+        if expected > 0 {
+            assert!(found[0].starts_with(&format!("[{expected},")), "{name}: {found:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_their_own() {
     let columns = || {
