@@ -72,7 +72,7 @@ pub(super) fn column(hasher: &mut RowHasher, ordinal: usize, held: &Fit<'_>) {
     }
 }
 
-/// As [`column`], for a value as it is stored.
+/// As [`column()`], for a value as it is stored.
 pub(super) fn held(hasher: &mut RowHasher, ordinal: usize, held: ValueRef<'_>) {
     if held != ValueRef::Null {
         hasher.ordinal(u32::try_from(ordinal).unwrap_or(u32::MAX));
