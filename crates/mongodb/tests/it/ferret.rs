@@ -151,7 +151,7 @@ fn text(ty: &str, value: &Bson) -> String {
         ("boolean", Bson::Boolean(value)) => u8::from(*value).to_string(),
         ("integer" | "real" | "decimal", Bson::Int64(value)) => value.to_string(),
         ("real", Bson::Double(value)) => format!("{value:?}"),
-        ("decimal" | "text" | "json", Bson::String(text)) => text.clone(),
+        ("decimal" | "text" | "json" | "timestamp" | "date", Bson::String(text)) => text.clone(),
         ("bytes", Bson::Binary(binary)) => hex::encode(&binary.bytes),
         (_, other) => panic!("{other} is no {ty}"),
     }
