@@ -91,8 +91,7 @@ fn replies_mail_and_blocked_commands_arrive_once_and_in_order_as_connections_mov
             let shaker = scope.spawn(move || shake(server, stop_shaking));
             let opened = COUNTERS as u64 + 4;
             until("every connection has moved many times", || {
-                clients.iter().any(|client| client.is_finished())
-                    || taken(server) > 10 * opened
+                clients.iter().any(|client| client.is_finished()) || taken(server) > 10 * opened
             });
             end.store(true, Relaxed);
             clients.into_iter().for_each(|client| client.join().unwrap());
