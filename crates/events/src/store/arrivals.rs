@@ -13,14 +13,13 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use std::io;
 use std::path::Path;
 
 use forebay_base::checksum::crc32c;
-use forebay_base::fs::{Access, FileSystem};
+use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
-use super::manifest::remove;
+use super::whole_file::{self, damaged};
 
 const MAGIC: &[u8; 8] = b"FBEVARR1";
 const NAME: &str = "arrivals";
@@ -140,37 +139,18 @@ impl Arrivals {
     ///   nothing below it was recorded.
     pub(crate) fn read(fs: &dyn FileSystem, dir: &Path, flushed: u64) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
-        let disk = |act| {
-            let path = path.clone();
-            move |source| OpenError::Io(Disk::new(act, &path, source))
+        let size_max = FIXED_SIZE + MARKS_MAX * MARK_SIZE;
+        let Some(bytes) = whole_file::read(fs, &path, size_max)? else {
+            return Ok(Self::new(flushed));
         };
-        let file = match fs.open(&path, Access::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::new(flushed)),
-            Err(source) => return Err(disk("open")(source)),
-        };
-        let size = file.len().map_err(disk("get the size of"))?;
-        let damaged = |reason| OpenError::Manifest { path: path.clone(), reason };
-        let size = usize::try_from(size)
-            .ok()
-            .filter(|&size| size <= FIXED_SIZE + MARKS_MAX * MARK_SIZE)
-            .ok_or(damaged("it is too large"))?;
-        let mut bytes = vec![0; size];
-        file.read_exact_at(&mut bytes, 0).map_err(disk("read"))?;
-        let mut arrivals = Self::decode(&bytes).map_err(damaged)?;
+        let mut arrivals = Self::decode(&bytes).map_err(|reason| damaged(&path, reason))?;
         arrivals.marks.retain(|(end, _)| *end <= flushed);
         Ok(arrivals)
     }
 
     /// Replaces the file.
     pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
-        let (path, new) = (dir.join(NAME), dir.join(NEW_NAME));
-        remove(fs, &new)?;
-        let file = fs.create_new(&new).map_err(|source| Disk::new("create", &new, source))?;
-        file.write_all_at(&self.encode(), 0).map_err(|source| Disk::new("write", &new, source))?;
-        file.sync_all().map_err(|source| Disk::new("sync", &new, source))?;
-        fs.rename(&new, &path).map_err(|source| Disk::new("rename", &new, source))?;
-        fs.sync_dir(dir).map_err(|source| Disk::new("sync", dir, source))
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())
     }
 }
 

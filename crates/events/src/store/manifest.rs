@@ -1,8 +1,5 @@
 //! The manifest: the list of segments, and where the log continues
 //! (`docs/formats/event-manifest.md`).
-//!
-//! It is written completely to a file with another name, synced, and renamed over the old one, so
-//! there is always one, either the old or the new.
 
 #![expect(clippy::cast_possible_truncation, reason = "the number of segments is bounded")]
 
@@ -10,9 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use forebay_base::checksum::crc32c;
-use forebay_base::fs::{Access, FileSystem};
+use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
+use super::whole_file::{self, damaged};
 
 const MAGIC: &[u8; 8] = b"FBEVMAN2";
 /// Of a store that removed events without recording it.
@@ -140,35 +138,14 @@ impl Manifest {
     /// Reads the manifest in `dir`; `None` if there is none.
     pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join(NAME);
-        let disk = |act| {
-            let path = path.clone();
-            move |source| OpenError::Io(Disk::new(act, &path, source))
-        };
-        let file = match fs.open(&path, Access::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(disk("open")(source)),
-        };
-        let size = file.len().map_err(disk("get the size of"))?;
-        let damaged = |reason| OpenError::Manifest { path: path.clone(), reason };
-        let size = usize::try_from(size)
-            .ok()
-            .filter(|&size| size <= FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + 4)
-            .ok_or(damaged("it is too large"))?;
-        let mut bytes = vec![0; size];
-        file.read_exact_at(&mut bytes, 0).map_err(disk("read"))?;
-        Self::decode(&bytes).map(Some).map_err(damaged)
+        let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + 4;
+        let Some(bytes) = whole_file::read(fs, &path, size_max)? else { return Ok(None) };
+        Self::decode(&bytes).map(Some).map_err(|reason| damaged(&path, reason))
     }
 
     /// Replaces the manifest.
     pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
-        let (path, new) = (dir.join(NAME), dir.join(NEW_NAME));
-        remove(fs, &new)?;
-        let file = fs.create_new(&new).map_err(|source| Disk::new("create", &new, source))?;
-        file.write_all_at(&self.encode(), 0).map_err(|source| Disk::new("write", &new, source))?;
-        file.sync_all().map_err(|source| Disk::new("sync", &new, source))?;
-        fs.rename(&new, &path).map_err(|source| Disk::new("rename", &new, source))?;
-        fs.sync_dir(dir).map_err(|source| Disk::new("sync", dir, source))
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())
     }
 }
 

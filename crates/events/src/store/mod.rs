@@ -40,6 +40,7 @@ mod signal;
 mod tree;
 mod verify;
 mod view;
+mod whole_file;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -12,16 +12,15 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use forebay_base::checksum::crc32c;
-use forebay_base::fs::{Access, FileSystem};
+use forebay_base::fs::FileSystem;
 use forebay_log::Lsn;
 
 use super::error::{Disk, OpenError};
-use super::manifest::remove;
+use super::whole_file::{self, damaged};
 use crate::format::request::{RequestKey, RequestNote};
 
 const MAGIC: &[u8; 8] = b"FBEVREQ1";
@@ -144,24 +143,11 @@ impl Requests {
     /// Reads the file in `dir`; without one there are no notes.
     pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
-        let disk = |act| {
-            let path = path.clone();
-            move |source| OpenError::Io(Disk::new(act, &path, source))
+        let size_max = SIZE_MAX + NOTES_MAX * 4 + 16;
+        let Some(bytes) = whole_file::read(fs, &path, size_max)? else {
+            return Ok(Self::default());
         };
-        let file = match fs.open(&path, Access::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(disk("open")(source)),
-        };
-        let size = file.len().map_err(disk("get the size of"))?;
-        let damaged = |reason| OpenError::Manifest { path: path.clone(), reason };
-        let size = usize::try_from(size)
-            .ok()
-            .filter(|&size| size <= SIZE_MAX + NOTES_MAX * 4 + 16)
-            .ok_or(damaged("it is too large"))?;
-        let mut bytes = vec![0; size];
-        file.read_exact_at(&mut bytes, 0).map_err(disk("read"))?;
-        Self::decode(&bytes).map_err(damaged)
+        Self::decode(&bytes).map_err(|reason| damaged(&path, reason))
     }
 
     /// Replaces the file, if there is something to write.
@@ -176,13 +162,7 @@ impl Requests {
             return Ok(());
         }
         self.expire(now_ns, window);
-        let (path, new) = (dir.join(NAME), dir.join(NEW_NAME));
-        remove(fs, &new)?;
-        let file = fs.create_new(&new).map_err(|source| Disk::new("create", &new, source))?;
-        file.write_all_at(&self.encode(), 0).map_err(|source| Disk::new("write", &new, source))?;
-        file.sync_all().map_err(|source| Disk::new("sync", &new, source))?;
-        fs.rename(&new, &path).map_err(|source| Disk::new("rename", &new, source))?;
-        fs.sync_dir(dir).map_err(|source| Disk::new("sync", dir, source))?;
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())?;
         self.changed = false;
         Ok(())
     }
