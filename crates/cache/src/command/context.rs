@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::engine::{Engine, Locked, Session};
-use crate::persist::Ops;
+use crate::persist::{Journal, Ops};
 use crate::resp::Reply;
 use crate::store::{DATABASES, Held, Key, SHARDS, Shard};
 
@@ -104,6 +104,16 @@ impl<'e> Context<'e, '_> {
         if self.engine.journal().is_some() {
             self.ops.push(database, words);
         }
+    }
+
+    /// Whether an operation may be logged that refers to the value of another key of the command.
+    pub(crate) fn takes_references(&self) -> bool {
+        self.engine.journal().is_some_and(Journal::takes_references)
+    }
+
+    /// Logs RENAME, COPY or MOVE in place of the value; requires [`Self::takes_references`].
+    pub(crate) fn log_reference(&mut self, words: &[&[u8]]) {
+        self.ops.push_reference(self.session.database, words);
     }
 
     /// Requests to block until one of `keys` receives an element, and writes no reply.

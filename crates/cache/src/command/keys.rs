@@ -147,6 +147,17 @@ pub(super) fn put_logged(
     deadline_ms: Option<u64>,
 ) {
     log_value(cx, database, word, &value, deadline_ms);
+    put(cx, database, word, value, deadline_ms);
+}
+
+/// Stores a value at a key; the caller logs it.
+fn put(
+    cx: &mut Context<'_, '_>,
+    database: usize,
+    word: &[u8],
+    value: Value,
+    deadline_ms: Option<u64>,
+) {
     let key = cx.key(word);
     let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
     cx.shard_in(database, &key).put_value(&key, value, deadline);
@@ -163,6 +174,20 @@ pub(super) fn replace_logged(cx: &mut Context<'_, '_>, word: &[u8], object: Obje
     if cx.shard(&key).remove(&key) {
         cx.log(&[b"DEL", word]);
     }
+}
+
+/// Size in bytes from which a value that gets another name is logged by reference, so that others
+/// do not wait until it is written.
+const REFERENCE_SIZE_MIN: usize = 8 << 10;
+
+/// Whether RENAME, COPY or MOVE of a value is logged as such, not as the value.
+fn is_logged_by_reference(cx: &Context<'_, '_>, value: &Value) -> bool {
+    let size = match value {
+        Value::String(text) => text.len(),
+        Value::Text(text) => text.text().len(),
+        Value::Object(object) => object.bytes(),
+    };
+    size >= REFERENCE_SIZE_MIN && cx.takes_references()
 }
 
 /// Maximum number of members or fields in one logged operation, which limits its size.
@@ -259,8 +284,13 @@ fn rename_if(
     }
     let database = cx.session.database;
     if let Some((value, deadline_ms)) = cx.shard(&from).take(&from) {
-        cx.log(&[b"DEL", args[1]]);
-        put_logged(cx, database, args[2], value, deadline_ms);
+        if is_logged_by_reference(cx, &value) {
+            cx.log_reference(&[b"RENAME", args[1], args[2]]);
+            put(cx, database, args[2], value, deadline_ms);
+        } else {
+            cx.log(&[b"DEL", args[1]]);
+            put_logged(cx, database, args[2], value, deadline_ms);
+        }
     }
     Ok(true)
 }
@@ -298,7 +328,14 @@ fn copy(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let free = replace || cx.shard_in(database, &to).find(&to).is_none();
     let copied = match value {
         Some(value) if free => {
-            put_logged(cx, database, args[2], value, deadline_ms);
+            if is_logged_by_reference(cx, &value) {
+                let mut digits = itoa::Buffer::new();
+                let number = digits.format(database).as_bytes();
+                cx.log_reference(&[b"COPY", args[1], args[2], b"DB", number, b"REPLACE"]);
+                put(cx, database, args[2], value, deadline_ms);
+            } else {
+                put_logged(cx, database, args[2], value, deadline_ms);
+            }
             true
         }
         _ => false,
@@ -322,8 +359,16 @@ fn move_to(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let taken = if free { cx.shard(&key).take(&key) } else { None };
     let moved = taken.is_some();
     if let Some((value, deadline_ms)) = taken {
-        cx.log(&[b"DEL", args[1]]);
-        put_logged(cx, target, args[1], value, deadline_ms);
+        if is_logged_by_reference(cx, &value) {
+            // A key of that name may have expired, and not yet at the earlier time of a replay.
+            cx.log_in(target, &[b"DEL", args[1]]);
+            let mut digits = itoa::Buffer::new();
+            cx.log_reference(&[b"MOVE", args[1], digits.format(target).as_bytes()]);
+            put(cx, target, args[1], value, deadline_ms);
+        } else {
+            cx.log(&[b"DEL", args[1]]);
+            put_logged(cx, target, args[1], value, deadline_ms);
+        }
     }
     cx.out.int(moved.into());
     Ok(())

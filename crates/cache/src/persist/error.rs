@@ -92,6 +92,9 @@ pub enum LogFault {
     /// The operations in it.
     #[error(transparent)]
     Ops(OpsFault),
+    /// A reference between two keys of which the snapshot holds only one as of after it.
+    #[error("an operation on two keys was logged while a snapshot read one of them")]
+    Divided,
 }
 
 /// Why the data was not opened. Nothing on the disk was changed, except for torn tails and

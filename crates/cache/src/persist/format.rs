@@ -7,6 +7,8 @@
 //! opened     = 3 (1), version (1)
 //! ```
 //!
+//! The version is 1; 2 if the operations contain a reference from one key to another.
+//!
 //! Invariants: the parts of one append are in order, with entries of other appends in between; an
 //! `opened` entry discards all incomplete appends before it.
 
@@ -18,29 +20,37 @@ pub(crate) const OPS_HEADER_SIZE: usize = 10;
 pub(crate) const PART_HEADER_SIZE: usize = 34;
 
 const VERSION: u8 = 1;
+/// Version of operations that contain a reference.
+const VERSION_REFERENCES: u8 = 2;
 const KIND_OPS: u8 = 1;
 const KIND_PART: u8 = 2;
 const KIND_OPENED: u8 = 3;
 
+const fn version(refers: bool) -> u8 {
+    if refers { VERSION_REFERENCES } else { VERSION }
+}
+
 /// Returns the header of operations that fit one entry.
-pub(crate) fn ops_header(now_ms: u64) -> [u8; OPS_HEADER_SIZE] {
+///
+/// * `refers`: whether one of them is a reference.
+pub(crate) fn ops_header(now_ms: u64, refers: bool) -> [u8; OPS_HEADER_SIZE] {
     let mut header = [0; OPS_HEADER_SIZE];
     header[0] = KIND_OPS;
-    header[1] = VERSION;
+    header[1] = version(refers);
     header[2..].copy_from_slice(&now_ms.to_le_bytes());
     header
 }
 
 /// Returns the header of a part of operations that do not fit.
 pub(crate) fn part_header(
-    now_ms: u64,
+    (now_ms, refers): (u64, bool),
     first: Lsn,
     total: u64,
     offset: u64,
 ) -> [u8; PART_HEADER_SIZE] {
     let mut header = [0; PART_HEADER_SIZE];
     header[0] = KIND_PART;
-    header[1] = VERSION;
+    header[1] = version(refers);
     let numbers = [now_ms, first.0, total, offset];
     for (slot, number) in header[2..].chunks_exact_mut(8).zip(numbers) {
         slot.copy_from_slice(&number.to_le_bytes());
@@ -99,7 +109,9 @@ pub enum EntryFault {
         kind: u8,
     },
     /// An unknown version.
-    #[error("entry version {found} is newer than the newest supported version, {VERSION}")]
+    #[error(
+        "entry version {found} is newer than the newest supported version, {VERSION_REFERENCES}"
+    )]
     Version {
         /// The version.
         found: u8,
@@ -138,7 +150,8 @@ impl<'a> Entry<'a> {
         if !(KIND_OPS..=KIND_OPENED).contains(kind) {
             return Err(EntryFault::Kind { kind: *kind });
         }
-        if *version != VERSION {
+        let newest = if *kind == KIND_OPENED { VERSION } else { VERSION_REFERENCES };
+        if !(VERSION..=newest).contains(version) {
             return Err(EntryFault::Version { found: *version });
         }
         match *kind {
@@ -178,10 +191,10 @@ mod tests {
 
     #[test]
     fn entries_are_read_back() {
-        let mut ops = ops_header(77).to_vec();
+        let mut ops = ops_header(77, true).to_vec();
         ops.extend_from_slice(b"xyz");
         assert_eq!(Entry::decode(&ops), Ok(Entry::Ops { now_ms: 77, bytes: b"xyz" }));
-        let mut part = part_header(1, Lsn(88), 10, 7).to_vec();
+        let mut part = part_header((1, false), Lsn(88), 10, 7).to_vec();
         part.extend_from_slice(b"abc");
         let expected =
             Entry::Part { now_ms: 1, first: Lsn(88), total: 10, offset: 7, bytes: b"abc" };
@@ -193,12 +206,13 @@ mod tests {
     fn what_is_no_entry_is_refused() {
         assert_eq!(Entry::decode(&[]), Err(EntryFault::Short { expected: 2, found: 0 }));
         assert_eq!(Entry::decode(&[9, 1]), Err(EntryFault::Kind { kind: 9 }));
-        assert_eq!(Entry::decode(&[1, 2, 0]), Err(EntryFault::Version { found: 2 }));
+        assert_eq!(Entry::decode(&[1, 3, 0]), Err(EntryFault::Version { found: 3 }));
+        assert_eq!(Entry::decode(&[3, 2]), Err(EntryFault::Version { found: 2 }));
         assert_eq!(Entry::decode(&[3, 1, 0]), Err(EntryFault::Trailing { bytes: 1 }));
         assert!(matches!(Entry::decode(&[1, 1, 0]), Err(EntryFault::Short { .. })));
-        let beyond = [&part_header(1, Lsn(8), 9, 7)[..], b"abc"].concat();
+        let beyond = [&part_header((1, false), Lsn(8), 9, 7)[..], b"abc"].concat();
         assert!(matches!(Entry::decode(&beyond), Err(EntryFault::Part { .. })));
-        let headless = [&part_header(1, Lsn(0), 90, 7)[..], b"abc"].concat();
+        let headless = [&part_header((1, false), Lsn(0), 90, 7)[..], b"abc"].concat();
         assert!(matches!(Entry::decode(&headless), Err(EntryFault::Part { .. })));
     }
 }

@@ -17,13 +17,14 @@ use crate::store::{Key, Kind, Rules, Value};
 pub fn log_entry(data: &[u8]) {
     let mut joiner = Joiner::new(forebay_log::Lsn(0));
     joiner.take(forebay_log::Lsn(8), data).ok();
+    let refers = data.get(1) == Some(&2);
     let bytes = match Entry::decode(data) {
         Ok(Entry::Ops { now_ms, bytes }) => {
-            assert_eq!([&format::ops_header(now_ms)[..], bytes].concat(), data);
+            assert_eq!([&format::ops_header(now_ms, refers)[..], bytes].concat(), data);
             bytes
         }
         Ok(Entry::Part { now_ms, first, total, offset, bytes }) => {
-            let header = format::part_header(now_ms, first, total, offset);
+            let header = format::part_header((now_ms, refers), first, total, offset);
             assert_eq!([&header[..], bytes].concat(), data);
             bytes
         }
@@ -132,8 +133,9 @@ mod tests {
         ops.push(0, &[b"SET", b"key", &[b'v'; 200]]);
         ops.push(2, &[super::super::FLUSH]);
         ops.push(3, &[b"RPUSH", b"k", b"1", b"2"]);
-        damage(&[&format::ops_header(9)[..], ops.as_bytes()].concat(), log_entry);
-        let part = format::part_header(9, Lsn(0), ops.as_bytes().len() as u64, 0);
+        ops.push_reference(3, &[b"COPY", b"k", b"l", b"DB", b"4", b"REPLACE"]);
+        damage(&[&format::ops_header(9, true)[..], ops.as_bytes()].concat(), log_entry);
+        let part = format::part_header((9, true), Lsn(0), ops.as_bytes().len() as u64, 0);
         damage(&[&part[..], ops.as_bytes()].concat(), log_entry);
         damage(&format::opened(), log_entry);
     }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn part(first: u64, total: u64, offset: u64, bytes: &[u8]) -> Vec<u8> {
-        [&part_header(5, Lsn(first), total, offset)[..], bytes].concat()
+        [&part_header((5, false), Lsn(first), total, offset)[..], bytes].concat()
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let mut joiner = Joiner::new(Lsn(0));
         assert_eq!(joiner.take(Lsn(8), &part(0, 5, 0, b"ab")), Ok(None));
         assert_eq!(joiner.take(Lsn(16), &part(0, 2, 0, b"x")), Ok(None));
-        let ops = [&ops_header(6)[..], b"q"].concat();
+        let ops = [&ops_header(6, false)[..], b"q"].concat();
         let expected = Whole { lsn: Lsn(20), now_ms: 6, bytes: b"q" };
         assert_eq!(joiner.take(Lsn(20), &ops), Ok(Some(expected)));
         assert_eq!(joiner.take(Lsn(24), &part(8, 5, 2, b"cd")), Ok(None));

@@ -3,7 +3,7 @@
 //! Invariants: the operations of one [`Journal::append`] are in the log completely, or recovery
 //! ignores them; the order of appends is the log's order.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use forebay_log::{AppendError, CommitError, Log, Lsn};
 use parking_lot::Mutex;
@@ -28,6 +28,8 @@ pub struct Journal {
     pub(super) directory: Directory,
     /// Held while a snapshot is taken.
     pub(super) kept: Mutex<Kept>,
+    /// Whether a snapshot is reading keys.
+    reading: AtomicBool,
     pub(super) sizes: Sizes,
     /// Minimum size in bytes of the log between automatic snapshots.
     snapshot_log_min: u64,
@@ -54,10 +56,12 @@ impl Touched<'_> {
         let mut ops = OpsReader::new(bytes);
         loop {
             match ops.next() {
-                Ok(Some(op)) => match op.key() {
-                    Some(key) => visit(Touched::Key(op.database, key)),
-                    None => visit(Touched::All),
-                },
+                Ok(Some(op)) => {
+                    visit(op.key().map_or(Touched::All, |key| Touched::Key(op.database, key)));
+                    if let Some((database, key)) = op.second_key() {
+                        visit(Touched::Key(database, key));
+                    }
+                }
                 Ok(None) => return,
                 Err(_) => return visit(Touched::All),
             }
@@ -84,6 +88,15 @@ pub(super) struct Parts {
     pub(super) replayed: u64,
 }
 
+/// A snapshot is reading keys.
+pub(super) struct Reading<'a>(&'a AtomicBool);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 impl Journal {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { log, entry_size_max, directory, kept, sizes, snapshot_log_min, replayed } =
@@ -94,6 +107,7 @@ impl Journal {
             entry_size_max,
             directory,
             kept: Mutex::new(kept),
+            reading: AtomicBool::new(false),
             sizes,
             snapshot_log_min,
             replayed,
@@ -112,25 +126,25 @@ impl Journal {
     /// [`JournalError::Append`]: the log accepts no more entries.
     pub fn append(&self, now_ms: u64, ops: &Ops) -> Result<Lsn, JournalError> {
         let bytes = ops.as_bytes();
-        let header = format::ops_header(now_ms);
+        let header = format::ops_header(now_ms, ops.refers());
         let appended = if header.len() + bytes.len() <= self.entry_size_max {
             self.log.append(&[&header, bytes]).map(|appended| appended.end)
         } else {
-            self.append_parts(now_ms, bytes)
+            self.append_parts((now_ms, ops.refers()), bytes)
         };
         appended.map_err(|source| JournalError::Append { bytes: bytes.len(), source })
     }
 
     /// Entries of other commands may come between the parts, but only for other keys: the keys of
     /// these operations are locked.
-    fn append_parts(&self, now_ms: u64, bytes: &[u8]) -> Result<Lsn, AppendError> {
+    fn append_parts(&self, head: (u64, bool), bytes: &[u8]) -> Result<Lsn, AppendError> {
         let size_max = self.entry_size_max.min(PART_SIZE_MAX).saturating_sub(PART_HEADER_SIZE);
         let size_max = size_max.max(1);
         let mut first = Lsn(0);
         let mut end = Lsn(0);
         for (number, part) in bytes.chunks(size_max).enumerate() {
             let offset = (number * size_max) as u64;
-            let header = format::part_header(now_ms, first, bytes.len() as u64, offset);
+            let header = format::part_header(head, first, bytes.len() as u64, offset);
             let appended = self.log.append(&[&header, part])?;
             if number == 0 {
                 first = appended.lsn;
@@ -138,6 +152,25 @@ impl Journal {
             end = appended.end;
         }
         Ok(end)
+    }
+
+    /// Whether an operation may refer to the value of another key ([`Ops::push_reference`]).
+    ///
+    /// Not while a snapshot reads keys: it may take one of the two keys before the operation and the
+    /// other after it, and the value would be lost. Call it while the shards of both keys are
+    /// locked, until the operation is in the log: a snapshot that begins meanwhile reads both later.
+    pub(crate) fn takes_references(&self) -> bool {
+        // Against a snapshot that finds the database of the second key unused: the command has
+        // created it before this fence, or the snapshot has raised the flag.
+        fence(Ordering::SeqCst);
+        !self.reading.load(Ordering::SeqCst)
+    }
+
+    /// Declares that a snapshot reads keys, until the returned value is dropped.
+    pub(super) fn begin_reading(&self) -> Reading<'_> {
+        self.reading.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Reading(&self.reading)
     }
 
     /// Blocks until everything before `end` is acknowledged under the configured durability;

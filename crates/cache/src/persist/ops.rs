@@ -6,13 +6,16 @@
 //! ```
 //!
 //! An operation concerns one key, its word 1, and leads from the same value to the same value
-//! whenever it runs; times in it are absolute. The only exception is [`FLUSH`]: a single word that
-//! concerns all keys of its database. Numbers are LEB128, at most ten bytes.
+//! whenever it runs; times in it are absolute. There are two exceptions. [`FLUSH`] is a single word
+//! that concerns all keys of its database. A reference (RENAME, COPY, MOVE) gives a second key the
+//! value of the first; it is only logged while no snapshot reads keys, so that a snapshot holds the
+//! result at both keys or at neither. Numbers are LEB128, at most ten bytes.
 //!
 //! Pure: nothing here accesses files. `docs/formats/cache-log.md` describes the entries.
 
 use smallvec::SmallVec;
 
+use crate::number::parse_u64;
 use crate::store::DATABASES;
 
 /// The operation that removes every key of its database.
@@ -29,6 +32,8 @@ pub type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 pub struct Ops {
     bytes: Vec<u8>,
     count: usize,
+    /// Whether one of them is a reference.
+    refers: bool,
 }
 
 impl Ops {
@@ -41,6 +46,21 @@ impl Ops {
     pub fn push(&mut self, database: usize, words: &[&[u8]]) {
         self.begin(database, words.len());
         words.iter().for_each(|word| self.word(word));
+    }
+
+    /// Adds a reference: RENAME, COPY or MOVE. Requires [`Journal::takes_references`] while the
+    /// shards of both keys are locked.
+    ///
+    /// [`Journal::takes_references`]: super::Journal::takes_references
+    pub fn push_reference(&mut self, database: usize, words: &[&[u8]]) {
+        self.refers = true;
+        self.push(database, words);
+    }
+
+    /// Whether one of the operations is a reference.
+    #[must_use]
+    pub fn refers(&self) -> bool {
+        self.refers
     }
 
     /// Begins an operation of `words` words; each is then added by [`Ops::word`].
@@ -72,6 +92,7 @@ impl Ops {
     /// Removes all operations. The capacity is kept unless it is large.
     pub fn clear(&mut self) {
         self.count = 0;
+        self.refers = false;
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_SIZE_MAX);
     }
@@ -135,6 +156,19 @@ impl<'a> Decoded<'a> {
     #[must_use]
     pub fn key(&self) -> Option<&'a [u8]> {
         self.words.get(1).copied()
+    }
+
+    /// Returns the second key of a reference, with its database.
+    #[must_use]
+    pub fn second_key(&self) -> Option<(usize, &'a [u8])> {
+        let word = |at: usize| self.words.get(at).copied();
+        let database = |at| parse_u64(word(at)?).and_then(|n| usize::try_from(n).ok());
+        match word(0)? {
+            b"RENAME" => Some((self.database, word(2)?)),
+            b"COPY" => Some((database(4)?, word(2)?)),
+            b"MOVE" => Some((database(2)?, word(1)?)),
+            _ => None,
+        }
     }
 }
 

@@ -429,7 +429,14 @@ impl<R: Restore> Replay<'_, R> {
                 flush(keyspace, self.ranges, *database, whole.lsn);
                 continue;
             };
-            if whole.lsn < self.ranges.position(*database, keyspace.rules().hash(key)) {
+            let is_known = |database: usize, key: &[u8]| {
+                whole.lsn < self.ranges.position(database, keyspace.rules().hash(key))
+            };
+            let known = is_known(*database, key);
+            if op.second_key().is_some_and(|(database, key)| is_known(database, key) != known) {
+                return Err(self.wrong(whole.lsn, LogFault::Divided));
+            }
+            if known {
                 self.known += 1;
                 continue;
             }

@@ -88,3 +88,49 @@ fn large_values_that_get_another_name_are_replayed_whole_and_stay_apart() {
     let value = |key: &str| &found[&(0, key.as_bytes().to_vec())].0;
     assert!(value("long.copy") != value("long.new") && value("noise.copy") != value("noise.new"));
 }
+
+#[test]
+fn a_large_value_that_gets_another_name_takes_few_bytes_of_the_log() {
+    let disk = Arc::new(SimFs::new(6));
+    let clock = Arc::new(ManualClock::new(1_700_000_000_000));
+    let options = CacheOptions {
+        dir: Some(PathBuf::from(DIR)),
+        persist: forebay_cache::persist::PersistOptions {
+            durability: Durability::Os,
+            ..forebay_cache::persist::PersistOptions::default()
+        },
+        ..CacheOptions::default()
+    };
+    let open = || Cache::open(disk.clone(), clock.clone(), &options).unwrap();
+    let cache = open();
+    let mut ours = Ours::new(cache.engine(), Proto::Resp3);
+    for n in 0..20_000 {
+        ours.line(&format!("SADD set member{n}"));
+    }
+    ours.line(&format!("SET text {}", "words of a long text, ".repeat(9_000).replace(' ', "_")));
+    ours.line("PEXPIRE set 90000");
+    // The target has expired, which a replay at an earlier time would not know.
+    ours.run(&[b"SELECT".to_vec(), b"3".to_vec()]);
+    ours.line("SET set old PX 5");
+    ours.line("SELECT 0");
+    clock.advance(Duration::from_millis(10));
+    let appended = || cache.engine().journal().unwrap().log().stats().appended_bytes;
+    let before = appended();
+    for line in
+        ["RENAME set other", "COPY other set", "RENAMENX text words", "COPY words text DB 2"]
+    {
+        assert!(!ours.line(line).text().starts_with('!'), "{line}");
+    }
+    assert_eq!(ours.line("MOVE set 3").text(), "1");
+    let grown = appended() - before;
+    assert!(grown < 1_000, "{grown} bytes for names");
+    ours.line("SADD other one more");
+    ours.line("APPEND words more");
+    cache.engine().settle().unwrap();
+    let expected = dump(cache.engine().keyspace(), 1_700_000_000_010);
+    assert_eq!(expected.len(), 4);
+    cache.close().unwrap();
+    drop(cache);
+    let cache = open();
+    assert!(dump(cache.engine().keyspace(), 1_700_000_000_010) == expected);
+}

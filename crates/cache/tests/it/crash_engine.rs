@@ -38,6 +38,8 @@ fn fill(rng: &mut Rng, word: &str) -> Vec<u8> {
             let kind = ["T", "L", "H", "S", "Z"][rng.below(5)];
             key(rng, kind)
         }
+        // RENAME, COPY and MOVE of a value of this size are logged by reference.
+        "e" if rng.one_in(30) => "very long element ".repeat(500),
         "e" if rng.one_in(12) => "long element ".repeat(1 + rng.below(60)),
         "e" => format!("e{}|\r\n", rng.below(9)),
         "n" => (rng.below(20).cast_signed() - 5).to_string(),

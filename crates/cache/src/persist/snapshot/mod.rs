@@ -186,7 +186,9 @@ fn take(
         abandoned: 0,
         buffers: Buffers::default(),
     };
+    let reading = journal.begin_reading();
     taking.run()?;
+    drop(reading);
     let (lowest, highest) = taking.ranges.bounds();
     let info = SnapshotInfo {
         path,
