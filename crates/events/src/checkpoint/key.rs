@@ -124,7 +124,7 @@ impl VerifierKey {
     }
 
     /// Whether this is the key's signature of the message.
-    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.public_key).verify(message, signature).is_ok()
     }
 }
@@ -177,7 +177,7 @@ impl SigningKey {
     }
 
     /// Signs a message.
-    pub(super) fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_SIZE] {
+    pub(crate) fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_SIZE] {
         let mut signature = [0; SIGNATURE_SIZE];
         // An Ed25519 signature always has this size.
         signature.copy_from_slice(self.pair.sign(message).as_ref());

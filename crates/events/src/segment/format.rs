@@ -7,6 +7,7 @@
 //! filters      bytes, crc32c u32, one a block
 //! id pages     see `ids`
 //! stubs        position u64, hash 32 bytes, crc32c u32, by position
+//! digests      see `digests`; may be missing
 //! block index  104 bytes a block, then crc32c u32
 //! footer       168 bytes
 //! ```
@@ -147,6 +148,8 @@ pub(crate) struct Footer {
     pub(crate) id_directory_offset: u64,
     pub(crate) stubs: u64,
     pub(crate) stubs_offset: u64,
+    /// Where the digests of the blocks begin; 0 if there are none.
+    pub(crate) digests_offset: u64,
 }
 
 impl Footer {
@@ -167,6 +170,7 @@ impl Footer {
             self.id_directory_offset,
             self.stubs,
             self.stubs_offset,
+            self.digests_offset,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -202,6 +206,7 @@ impl Footer {
             id_directory_offset: next()?,
             stubs: next()?,
             stubs_offset: next()?,
+            digests_offset: next()?,
         })
     }
 }

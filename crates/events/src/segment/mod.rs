@@ -11,6 +11,7 @@ mod block;
 mod columns;
 mod compress;
 mod derived;
+mod digests;
 mod error;
 mod filter;
 mod format;

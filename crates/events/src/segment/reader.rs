@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use forebay_base::checksum::crc32c;
 use forebay_base::fs::{Access, File, FileSystem};
@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::block::Block;
 use super::compress;
+use super::digests::{self, BlockDigest};
 use super::error::SegmentError;
 use super::filter::{self, Term};
 use super::format::{
@@ -38,6 +39,8 @@ pub struct Segment {
     blocks: Vec<BlockInfo>,
     ranges: Ranges,
     directory: Option<Directory>,
+    /// The digests of the blocks, once read: `None` if they are not signed for.
+    digests: OnceLock<Option<Vec<BlockDigest>>>,
 }
 
 impl Segment {
@@ -73,6 +76,7 @@ impl Segment {
             blocks: Vec::new(),
             ranges: Ranges::default(),
             directory: None,
+            digests: OnceLock::new(),
         };
         segment.read_index(footer_offset)?;
         if segment.footer.id_pages > 0 {
@@ -206,6 +210,37 @@ impl Segment {
         let block =
             self.read_block_with(number, |stored| mark = xxh3_128_with_seed(stored, key))?;
         Ok((block, mark))
+    }
+
+    /// Reads a block, if it has the digest that the store signed when it wrote the segment.
+    /// `None`: it has not, or the segment has no digests with a valid signature.
+    ///
+    /// * `verifies`: whether a signature is the store's; the same for every call.
+    ///
+    /// # Errors
+    /// As [`read_block`](Self::read_block).
+    pub(crate) fn read_block_signed(
+        &self,
+        number: usize,
+        verifies: &dyn Fn(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<Block>, SegmentError> {
+        let digests = self.digests.get_or_init(|| self.read_digests(verifies));
+        let Some(expected) = digests.as_ref().and_then(|digests| digests.get(number)) else {
+            return Ok(None);
+        };
+        let mut same = false;
+        let block = self
+            .read_block_with(number, |stored| same = blake3::hash(stored).as_bytes() == expected)?;
+        Ok(same.then_some(block))
+    }
+
+    /// The digests of the blocks, if they are there and signed for.
+    fn read_digests(&self, verifies: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<Vec<BlockDigest>> {
+        let offset = Some(self.footer.digests_offset).filter(|&offset| offset > 0)?;
+        // An unreadable device shows when the block is read.
+        let bytes = self.read(offset, digests::size(self.blocks.len())?).ok()?;
+        let header = header(self.footer.first_seq, self.footer.end_seq);
+        digests::decode(&bytes, &header, &self.blocks, self.salt, verifies)
     }
 
     fn read_block_with(

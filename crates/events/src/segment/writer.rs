@@ -15,6 +15,7 @@ use hashbrown::HashSet;
 use super::SegmentOptions;
 use super::columns::Columns;
 use super::compress::Compressor;
+use super::digests::{self, BlockDigest, Sign};
 use super::error::SegmentError;
 use super::filter::{self, Field, Term};
 use super::format::{BlockInfo, Footer, header};
@@ -63,6 +64,7 @@ pub struct SegmentWriter {
     columns: Columns,
     compressor: Compressor,
     blocks: Vec<BlockInfo>,
+    block_digests: Vec<BlockDigest>,
     filters: Vec<Vec<u8>>,
     ids: IdsWriter,
     stubs: Vec<(u64, Hash)>,
@@ -118,6 +120,7 @@ impl SegmentWriter {
             columns: Columns::default(),
             compressor,
             blocks: Vec::new(),
+            block_digests: Vec::new(),
             filters: Vec::new(),
             ids: IdsWriter::default(),
             stubs: Vec::new(),
@@ -188,6 +191,7 @@ impl SegmentWriter {
         let stored =
             stored.map_err(|reason| SegmentError::Compress { path: self.path.clone(), reason })?;
         self.buffer[start] = stored;
+        self.block_digests.push(*blake3::hash(&self.buffer[start..]).as_bytes());
         let checksum = crc32c(&self.buffer[start..]) ^ self.salt ^ self.blocks.len() as u32;
         self.buffer.extend_from_slice(&checksum.to_le_bytes());
         let columns = &self.columns;
@@ -266,7 +270,17 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// [`SegmentError::Io`].
-    pub fn finish(mut self) -> Result<SegmentInfo, SegmentError> {
+    pub fn finish(self) -> Result<SegmentInfo, SegmentError> {
+        self.finish_signed(None)
+    }
+
+    /// As [`finish`](Self::finish), with signed digests of the blocks.
+    ///
+    /// * `sign`: only if the events are known to be those in the tree.
+    pub(crate) fn finish_signed(
+        mut self,
+        sign: Option<&Sign<'_>>,
+    ) -> Result<SegmentInfo, SegmentError> {
         self.end_block()?;
         let salt = self.salt;
         let filters = std::mem::take(&mut self.filters);
@@ -292,6 +306,11 @@ impl SegmentWriter {
             let checksum = crc32c(&stub) ^ salt;
             stub.extend_from_slice(&checksum.to_le_bytes());
             self.append(&stub)?;
+        }
+        if let Some(sign) = sign {
+            let header = header(self.footer.first_seq, self.footer.end_seq);
+            let found = digests::encode(&header, &self.blocks, &self.block_digests, salt, sign);
+            self.footer.digests_offset = self.append(&found)?;
         }
         let mut index = Vec::new();
         self.blocks.iter().for_each(|block| block.encode(&mut index));

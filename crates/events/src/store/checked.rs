@@ -1,10 +1,13 @@
 //! Reads are checked against the tree: what a reader gets has the hashes that were signed.
 //!
-//! Checksums find accidents. One who changes an event on purpose corrects them too, so the first
-//! read of a block since the store was opened hashes its events, gathers the other hashes of their
-//! tiles of 256, and compares the tiles' roots with those of the tree, which were compared with the
-//! newest signed checkpoint. Repeated reads cost only a keyed fingerprint of the stored bytes:
-//! a block that is replaced meanwhile has another one, and is checked again.
+//! Checksums find accidents. One who changes an event on purpose corrects them too. So when the
+//! store writes a segment, it signs the digests of its blocks, and a block that has its digest is
+//! what the store wrote from events in the tree. Any other block, and those of segments without
+//! such a signature, are compared with the tree: the first read since the store was opened hashes
+//! the events, gathers the other hashes of their tiles of 256, and compares the tiles' roots with
+//! those of the tree, which were compared with the newest signed checkpoint. Repeated reads of these
+//! cost only a keyed fingerprint of the stored bytes: a block that is replaced meanwhile has another
+//! one, and is checked again.
 //!
 //! Invariants:
 //! - The bytes that are checked are the bytes that are returned: nothing is read twice.
@@ -116,7 +119,7 @@ impl Checks {
 
 impl Inner {
     /// Whether reads are checked.
-    fn checks_reads(&self) -> bool {
+    pub(super) fn checks_reads(&self) -> bool {
         self.options.verified_reads && self.tree.is_some()
     }
 
@@ -154,6 +157,9 @@ impl Inner {
             let block = stored.segment.read_block(number as usize).map_err(ReadError::Segment)?;
             return Ok(Arc::new(block));
         }
+        if let Some(block) = self.read_signed(stored, number)? {
+            return Ok(Arc::new(block));
+        }
         let key = (stored.entry.number, number);
         let hashed = match self.checks.hashed.get(&key) {
             Some(hashed) => hashed,
@@ -173,6 +179,19 @@ impl Inner {
         // It will be found among the blocks for readers.
         self.checks.hashed.remove(&key);
         Ok(Arc::clone(&hashed.block))
+    }
+
+    /// Reads a block that has its signed digest.
+    fn read_signed(&self, stored: &Stored, number: u32) -> Result<Option<Block>, ReadError> {
+        if !self.trust().refused.is_empty() {
+            return Ok(None);
+        }
+        let verifies = |message: &[u8], signature: &[u8]| {
+            let key = self.checkpoints.as_ref().map(|checkpoints| checkpoints.lock());
+            key.is_some_and(|held| held.key.verifier().verifies(message, signature))
+        };
+        let read = stored.segment.read_block_signed(number as usize, &verifies);
+        read.map_err(ReadError::Segment)
     }
 
     fn marked(&self, stored: &Stored, number: u32) -> Result<(Block, u128), ReadError> {

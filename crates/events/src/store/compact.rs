@@ -175,9 +175,10 @@ impl Inner {
             return Ok(None);
         }
         let number = self.take_number();
-        let (_, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
-            fill(writer, old, expiry, living.as_ref(), self.options.merkle)
-        })?;
+        let (_, stored) =
+            self.write_segment(number, first_seq..end_seq, self.checks_reads(), |writer| {
+                self.fill(writer, old, expiry, living.as_ref())
+            })?;
         if let (Some(expiry), [one]) = (expiry, old)
             && let Err(error) = self.record_pruning(one, expiry)
         {
@@ -305,57 +306,74 @@ fn keeps(
     Ok(expiry.keeps(&tags, block.seq(row), block.timestamp_ns(row)))
 }
 
-/// Writes the events of `old` in order of time, without expired events, and the hashes.
-fn fill(
-    writer: &mut SegmentWriter,
-    old: &[Arc<Stored>],
-    expiry: Option<&Expiry<'_>>,
-    living: Option<&Living>,
-    merkle: bool,
-) -> Result<(), SegmentError> {
-    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(()) };
-    let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
-    let mut stubs: Vec<(u64, Hash)> = Vec::new();
-    let mut cursors: Vec<Cursor<'_>> = old.iter().map(|stored| Cursor::new(stored)).collect();
-    let mut bytes = Vec::new();
-    loop {
-        let mut least: Option<((i64, u64), usize)> = None;
-        for (slot, cursor) in cursors.iter_mut().enumerate() {
-            if let Some(key) = cursor.peek()?
-                && least.is_none_or(|(known, _)| key < known)
-            {
-                least = Some((key, slot));
-            }
-        }
-        let Some(((_, seq), slot)) = least else { break };
-        let Some((stored, block, row)) = cursors.get_mut(slot).and_then(Cursor::take) else {
-            break;
+impl Inner {
+    /// Writes the events of `old` in order of time, without expired events, and the hashes. What is
+    /// read is checked as for readers: a forged event is not written again and signed for.
+    fn fill(
+        &self,
+        writer: &mut SegmentWriter,
+        old: &[Arc<Stored>],
+        expiry: Option<&Expiry<'_>>,
+        living: Option<&Living>,
+    ) -> Result<(), FlushError> {
+        let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(()) };
+        let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
+        let mut stubs: Vec<(u64, Hash)> = Vec::new();
+        let view = self.view();
+        let mut read = |stored: &Stored, number: u32| {
+            let read = self.read_checked(&view, stored, number);
+            read.map_err(|error| FlushError::Read(Box::new(error)))
         };
-        bytes.clear();
-        block.leaf(row, &mut bytes);
-        match expiry {
-            Some(expiry) if !keeps(expiry, stored, &block, row)? => {
-                if merkle && living.is_some_and(|living| living.needs(seq, first_seq, end_seq)) {
-                    stubs.push((seq, leaf_hash(&bytes)));
+        let mut cursors: Vec<Cursor<'_>> = old.iter().map(|stored| Cursor::new(stored)).collect();
+        let mut bytes = Vec::new();
+        loop {
+            let mut least: Option<((i64, u64), usize)> = None;
+            for (slot, cursor) in cursors.iter_mut().enumerate() {
+                if let Some(key) = cursor.peek(&mut read)?
+                    && least.is_none_or(|(known, _)| key < known)
+                {
+                    least = Some((key, slot));
                 }
             }
-            _ => writer.push(seq, &bytes)?,
+            let Some(((_, seq), slot)) = least else { break };
+            let Some((stored, block, row)) = cursors.get_mut(slot).and_then(Cursor::take) else {
+                break;
+            };
+            bytes.clear();
+            block.leaf(row, &mut bytes);
+            match expiry {
+                Some(expiry)
+                    if !keeps(expiry, stored, &block, row).map_err(FlushError::Segment)? =>
+                {
+                    if self.options.merkle
+                        && living.is_some_and(|living| living.needs(seq, first_seq, end_seq))
+                    {
+                        stubs.push((seq, leaf_hash(&bytes)));
+                    }
+                }
+                _ => writer.push(seq, &bytes).map_err(FlushError::Segment)?,
+            }
         }
+        for stored in old {
+            let (from, to) = (stored.entry.first_seq, stored.entry.end_seq);
+            let before = stored.segment.stubs(from..to).map_err(FlushError::Segment)?;
+            let needed =
+                |seq: u64| living.is_none_or(|living| living.needs(seq, first_seq, end_seq));
+            stubs.extend(before.into_iter().filter(|(seq, _)| needed(*seq)));
+        }
+        stubs.sort_unstable_by_key(|(seq, _)| *seq);
+        let mut stubs = stubs.into_iter();
+        stubs.try_for_each(|(seq, hash)| writer.push_stub(seq, hash)).map_err(FlushError::Segment)
     }
-    for stored in old {
-        let (from, to) = (stored.entry.first_seq, stored.entry.end_seq);
-        let before = stored.segment.stubs(from..to)?;
-        let needed = |seq: u64| living.is_none_or(|living| living.needs(seq, first_seq, end_seq));
-        stubs.extend(before.into_iter().filter(|(seq, _)| needed(*seq)));
-    }
-    stubs.sort_unstable_by_key(|(seq, _)| *seq);
-    stubs.into_iter().try_for_each(|(seq, hash)| writer.push_stub(seq, hash))
 }
+
+/// Reads a block of a segment, checked.
+type ReadBlock<'a> = dyn FnMut(&Stored, u32) -> Result<Arc<Block>, FlushError> + 'a;
 
 /// A position in a segment.
 struct Cursor<'a> {
     stored: &'a Stored,
-    next_block: usize,
+    next_block: u32,
     block: Option<Arc<Block>>,
     row: usize,
 }
@@ -366,17 +384,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// Time and position of the next event.
-    fn peek(&mut self) -> Result<Option<(i64, u64)>, SegmentError> {
+    fn peek(&mut self, read: &mut ReadBlock<'_>) -> Result<Option<(i64, u64)>, FlushError> {
         loop {
             if let Some(block) = &self.block
                 && self.row < block.len()
             {
                 return Ok(Some((block.timestamp_ns(self.row), block.seq(self.row))));
             }
-            if self.next_block >= self.stored.segment.blocks().len() {
+            if self.next_block as usize >= self.stored.segment.blocks().len() {
                 return Ok(None);
             }
-            self.block = Some(Arc::new(self.stored.segment.read_block(self.next_block)?));
+            self.block = Some(read(self.stored, self.next_block)?);
             self.next_block += 1;
             self.row = 0;
         }

@@ -7,6 +7,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "tiles are counted in memory")]
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +36,8 @@ pub(crate) enum FlushError {
     Log(#[source] forebay_log::CommitError),
     #[error("cannot write a segment")]
     Segment(#[source] SegmentError),
+    #[error("cannot read what is to be rewritten")]
+    Read(#[source] Box<super::ReadError>),
     #[error("cannot extend the tree's file")]
     Tree(#[source] TreeFileError),
     #[error("cannot add a segment to the manifest")]
@@ -140,8 +143,10 @@ impl Inner {
         }
         self.keep_requests(log_end)?;
         let number = self.take_number();
-        let (info, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
-            Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
+        // The hashes of what is in memory are in the tree.
+        let (info, stored) = self.write_segment(number, first_seq..end_seq, true, |writer| {
+            let merge = Merge::new(table.runs());
+            merge.for_each(|seq, leaf| writer.push(seq, leaf)).map_err(FlushError::Segment)
         })?;
         self.extend_tree_file(end_seq)?;
         self.note_arrivals(end_seq, table.received_ns())?;
@@ -192,17 +197,20 @@ impl Inner {
     }
 
     /// Writes a segment under its final name, durable, and opens it.
+    ///
+    /// * `in_tree`: whether the events are known to be those in the tree, so that the digests of
+    ///   the blocks are signed.
     pub(crate) fn write_segment(
         &self,
         number: u64,
-        first_seq: u64,
-        end_seq: u64,
-        fill: impl FnOnce(&mut SegmentWriter) -> Result<(), SegmentError>,
+        positions: Range<u64>,
+        in_tree: bool,
+        fill: impl FnOnce(&mut SegmentWriter) -> Result<(), FlushError>,
     ) -> Result<(SegmentInfo, Stored), FlushError> {
         let path = segment_path(&self.dir, number);
         let new = path.with_extension("new");
         remove(&*self.fs, &new).map_err(FlushError::Disk)?;
-        let written = self.fill_segment(&new, first_seq, end_seq, fill);
+        let written = self.fill_segment(&new, positions, in_tree, fill);
         let info = match written {
             Ok(info) => info,
             Err(error) => {
@@ -228,15 +236,23 @@ impl Inner {
     fn fill_segment(
         &self,
         path: &Path,
-        first_seq: u64,
-        end_seq: u64,
-        fill: impl FnOnce(&mut SegmentWriter) -> Result<(), SegmentError>,
+        positions: Range<u64>,
+        in_tree: bool,
+        fill: impl FnOnce(&mut SegmentWriter) -> Result<(), FlushError>,
     ) -> Result<SegmentInfo, FlushError> {
         let options = self.options.segment.clone();
-        let mut writer = SegmentWriter::create(&*self.fs, path, first_seq, end_seq, options)
+        let Range { start, end } = positions;
+        let mut writer = SegmentWriter::create(&*self.fs, path, start, end, options)
             .map_err(FlushError::Segment)?;
-        fill(&mut writer).map_err(FlushError::Segment)?;
-        writer.finish().map_err(FlushError::Segment)
+        fill(&mut writer)?;
+        let signs = in_tree && self.trust().refused.is_empty();
+        let finished = match self.checkpoints.as_ref().filter(|_| signs) {
+            Some(checkpoints) => {
+                writer.finish_signed(Some(&|message| checkpoints.lock().key.sign(message)))
+            }
+            None => writer.finish(),
+        };
+        finished.map_err(FlushError::Segment)
     }
 
     /// Writes the roots of all complete tiles below `end_seq` that are not yet in the tree's file.

@@ -8,6 +8,7 @@ use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_base::fs::{Access, FileSystem};
 use forebay_events::query::{Order, Query};
+use forebay_events::segment::{Compression, Segment, SegmentOptions};
 use forebay_events::{Batch, Draft, EventId, Options, ReadError, Store};
 
 use crate::store_model::{DIR, START_MS, now_ns};
@@ -278,4 +279,143 @@ fn an_event_removed_or_added_beside_the_true_ones_is_noticed_by_readers() {
     let store = open(&disk, &clock, true);
     assert!(scan(&store, Query::default()).1.is_err(), "added");
     assert!(store.at(1_800).is_err());
+}
+
+/// How far one goes who changes an event in a segment that the store wrote.
+#[derive(Clone, Copy, PartialEq)]
+enum Mended {
+    /// The checksums of the block and the digest of the file.
+    Checksums,
+    /// The digest of the block too, which the store signed.
+    Digest,
+    /// The footer, which names no digests then.
+    Footer,
+}
+
+/// The event `seq` gets another amount, in the block where it is.
+fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
+    let path = segment_path(number);
+    let mut bytes = read(disk, &path);
+    let salt = crc32c(&bytes[..32]);
+    let footer = bytes.len() - 168;
+    let field = |bytes: &[u8], at: usize| {
+        usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())).unwrap()
+    };
+    let (index, digests) = (field(&bytes, footer + 7 * 8), field(&bytes, footer + 14 * 8));
+    let blocks = field(&bytes, footer + 6 * 8);
+    assert!(digests > 0, "the store signs the digests of its blocks");
+    let raw = raw_of(seq).into_bytes();
+    let at = bytes.windows(raw.len()).position(|found| found == raw).unwrap();
+    bytes[at + 7] = b'9';
+    for block in 0..blocks {
+        let entry = index + block * 104;
+        let start = field(&bytes, entry);
+        let size = u32::from_le_bytes(bytes[entry + 8..entry + 12].try_into().unwrap()) as usize;
+        let end = start + size - 4;
+        let mark = u32::try_from(block).unwrap();
+        let sum = crc32c(&bytes[start..end]) ^ salt ^ mark;
+        bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+        if mended == Mended::Digest {
+            let digest = blake3::hash(&bytes[start..end]);
+            let slot = digests + block * 32;
+            bytes[slot..slot + 32].copy_from_slice(digest.as_bytes());
+        }
+    }
+    let end = digests + blocks * 32 + 64;
+    let sum = crc32c(&bytes[digests..end]) ^ salt;
+    bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+    if mended == Mended::Footer {
+        bytes[footer + 14 * 8..footer + 15 * 8].fill(0);
+        let end = bytes.len() - 4;
+        let sum = crc32c(&bytes[footer..end]);
+        bytes[end..].copy_from_slice(&sum.to_le_bytes());
+    }
+    write(disk, &path, &bytes);
+    let manifest_path = Path::new(DIR).join("manifest");
+    let mut manifest = read(disk, &manifest_path);
+    let before = Segment::open(disk, &path).unwrap();
+    let end = manifest.len() - 4;
+    let entry = manifest
+        .windows(8)
+        .rposition(|found| found == before.info().file_size.to_le_bytes())
+        .unwrap();
+    manifest[entry + 8..entry + 40].copy_from_slice(&before.digest().unwrap());
+    let sum = crc32c(&manifest[..end]);
+    manifest[end..].copy_from_slice(&sum.to_le_bytes());
+    write(disk, &manifest_path, &manifest);
+}
+
+/// A closed store of four segments that can be joined, in many blocks that are not compressed.
+fn plain_store() -> (SimFs, Arc<ManualClock>, Options) {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let options = Options {
+        memory_table_events: 100_000,
+        log_segment_size: 1 << 20,
+        block_cache_size: 0,
+        segment_events_max: 1 << 20,
+        segment: SegmentOptions {
+            compression: Compression::None,
+            block_size: 4 << 10,
+            filter_bits_per_key: 10,
+            text_filter: true,
+        },
+        ..crate::store_model::options("sync".parse().unwrap())
+    };
+    let store = open_with(&disk, &clock, &options);
+    let mut time = |number: u64| i64::try_from(number * 1_000).unwrap() + now_ns(&clock);
+    for numbers in [0..600, 600..1_200, 1_200..1_800, 1_800..2_400] {
+        append(&store, &clock, numbers, &mut time);
+        store.checkpoint().unwrap();
+        store.flush().unwrap();
+    }
+    store.close().unwrap();
+    (disk, clock, options)
+}
+
+fn open_with(disk: &SimFs, clock: &Arc<ManualClock>, options: &Options) -> Store {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    Store::open_quiet(fs, clock.clone(), Path::new(DIR), options.clone()).unwrap().0
+}
+
+#[test]
+fn an_event_changed_in_place_is_refused_whatever_else_is_mended_without_the_key() {
+    let (sound, clock, options) = plain_store();
+    let (_, last) = last_segment(&sound);
+    for mended in [Mended::Checksums, Mended::Digest, Mended::Footer] {
+        let disk = sound.fork();
+        forge_in_place(&disk, last, 2_000, mended);
+        let store = open_with(&disk, &clock, &options);
+        assert!(refuses(&store.at(2_000), 2_000));
+        assert!(refuses(&store.get(EventId(2_001)), 2_000));
+        assert!(scan(&store, Query::default()).1.is_err());
+        // Blocks of other tiles and segments are read by their digests, or by the tree.
+        for other in [0, 1_300, 2_390] {
+            assert_eq!(store.at(other).unwrap().unwrap().event().raw, raw_of(other).as_bytes());
+        }
+    }
+}
+
+#[test]
+fn compaction_does_not_write_a_forged_event_again() {
+    let (sound, clock, options) = plain_store();
+    let (_, last) = last_segment(&sound);
+    for mended in [Mended::Checksums, Mended::Digest, Mended::Footer] {
+        let disk = sound.fork();
+        forge_in_place(&disk, last, 2_000, mended);
+        let store = open_with(&disk, &clock, &options);
+        assert!(store.compact().is_err());
+        assert!(refuses(&store.at(2_000), 2_000));
+        assert_eq!(store.at(700).unwrap().unwrap().event().raw, raw_of(700).as_bytes());
+    }
+    let store = open_with(&sound, &clock, &options);
+    store.compact().unwrap();
+    for seq in 0..2_400 {
+        assert_eq!(store.at(seq).unwrap().unwrap().event().raw, raw_of(seq).as_bytes());
+    }
+    store.close().unwrap();
+    // What was joined is signed for again.
+    let (_, joined) = last_segment(&sound);
+    assert_ne!(joined, last);
+    forge_in_place(&sound, joined, 2_000, Mended::Digest);
+    assert!(refuses(&open_with(&sound, &clock, &options).at(2_000), 2_000));
 }
