@@ -178,6 +178,56 @@ fn whatever_several_clients_did_at_once_the_log_does_again() {
 }
 
 #[test]
+fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
+    for seed in 0..6 {
+        let clock = Arc::new(ManualClock::new(1_000_000));
+        let disk = SimFs::new(seed);
+        let cache = open(&disk, &clock);
+        let engine = cache.engine();
+        let run = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let mut out = Reply::new(Proto::Resp3);
+            engine.execute(&mut engine.inner_session(), &words, &mut out);
+            engine.settle().unwrap();
+        };
+        for key in 0..8 {
+            run(&format!("RPUSH key:{key} {}", "element ".repeat(2_000).trim_end()));
+        }
+        let rng = std::cell::RefCell::new(Rng::new(seed));
+        let rename = |_: &forebay_cache::persist::SnapshotProgress| {
+            let mut rng = rng.borrow_mut();
+            if !rng.one_in(20) {
+                return;
+            }
+            let (from, to) = (rng.below(16), rng.below(16));
+            // All values stay large, and none is overwritten.
+            match rng.below(6) {
+                0..4 => run(&format!("RENAMENX key:{from} key:{to}")),
+                4 => run(&format!("COPY key:{from} copy:{to} DB 3 REPLACE")),
+                _ => run(&format!("MOVE key:{from} 3")),
+            }
+            run(&format!("RPUSHX key:{} more", rng.below(16)));
+        };
+        let never = std::sync::atomic::AtomicBool::new(false);
+        let journal = engine.journal().unwrap();
+        for _ in 0..2 {
+            let now_ms = engine.now_ms();
+            forebay_cache::persist::snapshot(engine.keyspace(), journal, now_ms, &never, &rename)
+                .unwrap();
+            run("RENAME key:1 key:2");
+            run("COPY key:2 key:1");
+        }
+        let expected = state(&cache);
+        assert!(expected.len() > 2);
+        let disk = disk.kill();
+        drop(cache);
+        let cache = open(&disk, &clock);
+        assert!(cache.recovered().unwrap().snapshot.is_some());
+        assert_same(&expected, &state(&cache), seed);
+    }
+}
+
+#[test]
 fn a_turn_that_began_before_a_key_expired_does_not_bring_it_back() {
     let clock = Arc::new(ManualClock::new(1_000_000));
     let disk = SimFs::new(1);
