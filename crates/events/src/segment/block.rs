@@ -27,12 +27,12 @@ pub struct Block {
 }
 
 impl Block {
-    /// Reads the bytes that `Columns::encode` wrote.
+    /// Reads the bytes that `Columns::encode` wrote, which begin at `start`.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(crate) fn decode(raw: Vec<u8>) -> Result<Self, &'static str> {
-        let mut rest = raw.as_slice();
+    pub(crate) fn decode(raw: Vec<u8>, start: usize) -> Result<Self, &'static str> {
+        let mut rest = raw.get(start..).unwrap_or_default();
         let [modes] = take(&mut rest)?;
         let rows = u32::from_le_bytes(take(&mut rest)?) as usize;
         // Every row has a byte for its time and one for its body's length, so this limits memory.

@@ -115,13 +115,21 @@ impl Compressor {
     }
 }
 
-/// Reverses [`Compressor::compress`]: returns `raw_size` bytes, or what is wrong.
-pub(crate) fn expand(stored: u8, bytes: Vec<u8>, raw_size: usize) -> Result<Vec<u8>, &'static str> {
+/// Reverses [`Compressor::compress`] for what begins at `start`: returns bytes that have `raw_size`
+/// bytes from the returned offset on, or what is wrong. What is not compressed stays where it is.
+pub(crate) fn expand(
+    stored: u8,
+    bytes: Vec<u8>,
+    start: usize,
+    raw_size: usize,
+) -> Result<(Vec<u8>, usize), &'static str> {
+    let compressed = bytes.get(start..).unwrap_or_default();
     let raw = match stored {
-        STORED_PLAIN => bytes,
+        STORED_PLAIN if compressed.len() == raw_size => return Ok((bytes, start)),
+        STORED_PLAIN => return Err("it has the wrong size"),
         STORED_LZ4 => {
             let mut raw = vec![0; raw_size];
-            let size = lz4_flex::block::decompress_into(&bytes, &mut raw)
+            let size = lz4_flex::block::decompress_into(compressed, &mut raw)
                 .map_err(|_| "its LZ4 data cannot be decompressed")?;
             raw.truncate(size);
             raw
@@ -140,11 +148,11 @@ pub(crate) fn expand(stored: u8, bytes: Vec<u8>, raw_size: usize) -> Result<Vec<
                     ),
                 };
                 expander
-                    .decompress(&bytes, raw_size)
+                    .decompress(compressed, raw_size)
                     .map_err(|_| "its Zstandard data cannot be decompressed")
             })?
         }
         _ => return Err("its compression method is unknown"),
     };
-    if raw.len() == raw_size { Ok(raw) } else { Err("it has the wrong size") }
+    if raw.len() == raw_size { Ok((raw, 0)) } else { Err("it has the wrong size") }
 }

@@ -50,7 +50,7 @@ pub(crate) mod fuzzing {
 
     /// Decodes any bytes as a decompressed block.
     pub(crate) fn block(raw: Vec<u8>) -> Result<Block, &'static str> {
-        Block::decode(raw)
+        Block::decode(raw, 0)
     }
 }
 

@@ -212,9 +212,11 @@ impl Segment {
         Ok((block, mark))
     }
 
-    /// Reads a block, if it has the digest that the store signed when it wrote the segment.
-    /// `None`: it has not, or the segment has no digests with a valid signature.
+    /// Reads a block with its [fingerprint](Self::read_block_marked), if it has the digest that the
+    /// store signed when it wrote the segment. `None`: it has not, or the segment has no digests
+    /// with a valid signature.
     ///
+    /// * `known`: the fingerprint that the block had when its digest was last compared.
     /// * `verifies`: whether a signature is the store's; the same for every call.
     ///
     /// # Errors
@@ -222,16 +224,19 @@ impl Segment {
     pub(crate) fn read_block_signed(
         &self,
         number: usize,
+        (key, known): (u64, Option<u128>),
         verifies: &dyn Fn(&[u8], &[u8]) -> bool,
-    ) -> Result<Option<Block>, SegmentError> {
+    ) -> Result<Option<(Block, u128)>, SegmentError> {
         let digests = self.digests.get_or_init(|| self.read_digests(verifies));
         let Some(expected) = digests.as_ref().and_then(|digests| digests.get(number)) else {
             return Ok(None);
         };
-        let mut same = false;
-        let block = self
-            .read_block_with(number, |stored| same = blake3::hash(stored).as_bytes() == expected)?;
-        Ok(same.then_some(block))
+        let (mut mark, mut same) = (0, false);
+        let block = self.read_block_with(number, |stored| {
+            mark = xxh3_128_with_seed(stored, key);
+            same = known == Some(mark) || blake3::hash(stored).as_bytes() == expected;
+        })?;
+        Ok(same.then_some((block, mark)))
     }
 
     /// The digests of the blocks, if they are there and signed for.
@@ -276,9 +281,9 @@ impl Segment {
             return Err(bad("its stated size exceeds the maximum size of a block"));
         }
         bytes.truncate(size - CHECKSUM_SIZE);
-        bytes.drain(..BLOCK_HEADER_SIZE);
-        let raw = compress::expand(kind, bytes, raw_size).map_err(bad)?;
-        let block = Block::decode(raw).map_err(bad)?;
+        let (raw, start) =
+            compress::expand(kind, bytes, BLOCK_HEADER_SIZE, raw_size).map_err(bad)?;
+        let block = Block::decode(raw, start).map_err(bad)?;
         if block.len() != info.rows as usize {
             return Err(bad("its number of events differs from the index"));
         }

@@ -5,9 +5,9 @@
 //! what the store wrote from events in the tree. Any other block, and those of segments without
 //! such a signature, are compared with the tree: the first read since the store was opened hashes
 //! the events, gathers the other hashes of their tiles of 256, and compares the tiles' roots with
-//! those of the tree, which were compared with the newest signed checkpoint. Repeated reads of these
-//! cost only a keyed fingerprint of the stored bytes: a block that is replaced meanwhile has another
-//! one, and is checked again.
+//! those of the tree, which were compared with the newest signed checkpoint. Repeated reads cost
+//! only a keyed fingerprint of the stored bytes: a block that is replaced meanwhile has another one,
+//! and is checked again.
 //!
 //! Invariants:
 //! - The bytes that are checked are the bytes that are returned: nothing is read twice.
@@ -190,8 +190,15 @@ impl Inner {
             let key = self.checkpoints.as_ref().map(|checkpoints| checkpoints.lock());
             key.is_some_and(|held| held.key.verifier().verifies(message, signature))
         };
-        let read = stored.segment.read_block_signed(number as usize, &verifies);
-        read.map_err(ReadError::Segment)
+        let key = (stored.entry.number, number);
+        let known = self.checks.known.get(&key);
+        let marked = (self.checks.seed, known);
+        let read = stored.segment.read_block_signed(number as usize, marked, &verifies);
+        let Some((block, mark)) = read.map_err(ReadError::Segment)? else { return Ok(None) };
+        if known != Some(mark) {
+            self.checks.known.insert(key, mark);
+        }
+        Ok(Some(block))
     }
 
     fn marked(&self, stored: &Stored, number: u32) -> Result<(Block, u128), ReadError> {
