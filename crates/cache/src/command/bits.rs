@@ -4,7 +4,7 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
-use crate::store::{Deadline, Text};
+use crate::store::{Deadline, Text, Value};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -230,12 +230,41 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     })
 }
 
+/// An operation on the bits of strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bitwise {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl Bitwise {
+    /// Combines `made` with another string; the shorter one counts as followed by zeros.
+    fn combine(self, made: &mut Vec<u8>, value: &[u8]) {
+        if made.len() < value.len() {
+            made.resize(value.len(), 0);
+        }
+        let (head, tail) = made.split_at_mut(value.len());
+        let pairs = head.iter_mut().zip(value);
+        match self {
+            Self::And => {
+                pairs.for_each(|(left, right)| *left &= right);
+                tail.fill(0);
+            }
+            Self::Or => pairs.for_each(|(left, right)| *left |= right),
+            Self::Xor => pairs.for_each(|(left, right)| *left ^= right),
+            Self::Not => {}
+        }
+    }
+}
+
 fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let operation: fn(u8, u8) -> u8 = match args[1].to_ascii_lowercase().as_slice() {
-        b"and" => |left, right| left & right,
-        b"or" => |left, right| left | right,
-        b"xor" => |left, right| left ^ right,
-        b"not" if args.len() == 4 => |left, _| !left,
+    let operation = match args[1].to_ascii_lowercase().as_slice() {
+        b"and" => Bitwise::And,
+        b"or" => Bitwise::Or,
+        b"xor" => Bitwise::Xor,
+        b"not" if args.len() == 4 => Bitwise::Not,
         b"not" => {
             return Err(CommandError::new(
                 "ERR BITOP NOT must be called with a single source key.",
@@ -243,29 +272,28 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(CommandError::SYNTAX),
     };
-    let mut values = Vec::with_capacity(args.len() - 3);
+    let mut made: Option<Vec<u8>> = None;
     for word in &args[3..] {
         let key = cx.key(word);
-        values.push(cx.shard(&key).string(&key)?.unwrap_or_default().into_owned());
+        let value = cx.shard(&key).string(&key)?.unwrap_or_default();
+        match &mut made {
+            None => made = Some(value.into_owned()),
+            Some(made) => operation.combine(made, &value),
+        }
     }
-    let len = values.iter().map(Vec::len).max().unwrap_or(0);
-    let mut made = values.first().cloned().unwrap_or_default();
-    made.resize(len, 0);
-    if args[1].eq_ignore_ascii_case(b"not") {
-        made.iter_mut().for_each(|byte| *byte = operation(*byte, 0));
+    let mut made = made.unwrap_or_default();
+    if operation == Bitwise::Not {
+        made.iter_mut().for_each(|byte| *byte = !*byte);
     }
-    for value in values.iter().skip(1) {
-        let padded = value.iter().chain(std::iter::repeat(&0));
-        made.iter_mut().zip(padded).for_each(|(left, right)| *left = operation(*left, *right));
-    }
+    let len = made.len();
     let key = cx.key(args[2]);
     if made.is_empty() {
         if cx.shard(&key).remove(&key) {
             cx.log(&[b"DEL", args[2]]);
         }
     } else {
-        cx.shard(&key).put_string(&key, &made, Deadline::None);
         cx.log(&[b"SET", args[2], &made]);
+        cx.shard(&key).put_value(&key, Value::String(made), Deadline::None);
     }
     cx.out.count(len);
     Ok(())
