@@ -11,6 +11,7 @@
 //! <dir>/tree          roots of all complete subtrees of 256 events
 //! <dir>/key           the key checkpoints are signed with
 //! <dir>/checkpoints   every checkpoint that was signed
+//! <dir>/newest-checkpoint   a copy of the last of them
 //! ```
 //!
 //! Locks are taken in this order: `maintaining`, `checkpoints`, `sequencer`, the tree's two,
@@ -26,6 +27,7 @@ mod error;
 mod flush;
 mod journal;
 mod manifest;
+mod newest;
 mod open;
 mod options;
 mod proofs;
@@ -125,6 +127,10 @@ pub(crate) struct Checkpoints {
     history: History,
     /// The newest checkpoint, and its note.
     latest: Option<(Checkpoint, String)>,
+    /// Number of the checkpoint that was copied.
+    copied: Option<u64>,
+    /// How the copy contradicts the history, if it does.
+    cut: Option<String>,
 }
 
 /// Called with the number of visible events whenever it has grown.

@@ -27,9 +27,9 @@ use super::requests::Requests;
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
-use super::{Checkpoints, Inner, Sequencer, Store, replay};
+use super::{Checkpoints, Inner, Sequencer, Store, newest, replay};
 use crate::batch::BATCH_SIZE_MAX;
-use crate::checkpoint::{Checkpoint, History, SigningKey, create_key, load_key};
+use crate::checkpoint::{History, SigningKey, create_key, load_key};
 use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
@@ -186,6 +186,7 @@ impl Inner {
         };
         inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
+        inner.refuse_cut_history();
         inner.judge_unsigned()?;
         Ok(inner)
     }
@@ -258,7 +259,7 @@ fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError +
 fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
     let mut remains = !fs.list(&segments).map_err(disk("list", &segments))?.is_empty();
-    for name in ["tree", "checkpoints", "key"] {
+    for name in ["tree", "checkpoints", "key", newest::NAME] {
         let path = dir.join(name);
         remains |= fs.exists(&path).map_err(disk("check for", &path))?;
     }
@@ -372,20 +373,15 @@ fn open_proofs(
     };
     let history = History::open(&**fs, &dir.join("checkpoints"), manifest.log_id)
         .map_err(OpenError::History)?;
-    let latest = match history.latest() {
-        Some(note) => Some((
-            Checkpoint::open(note.as_bytes(), key.verifier()).map_err(OpenError::Checkpoint)?,
-            note.to_owned(),
-        )),
-        None => None,
-    };
-    if latest.as_ref().is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
+    let checkpoints = newest::compare(&**fs, dir, key, history)?;
+    let latest = checkpoints.latest.as_ref();
+    if latest.is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
         let path = dir.join("manifest");
         let reason = "it is of an older version than the newest checkpoint";
         return Err(OpenError::Manifest { path, reason });
     }
     let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));
-    Ok((keeper, file, Checkpoints { key, history, latest }))
+    Ok((keeper, file, checkpoints))
 }
 
 /// The leaf hashes of positions `from..to`, all in segments.

@@ -115,6 +115,8 @@ impl Inner {
         if checkpoints.history.is_poisoned() {
             self.reopen_history(&mut checkpoints)?;
         }
+        // The previous one, if that failed: at most one checkpoint is not copied.
+        self.copy_newest(&mut checkpoints)?;
         let (size, root, log_end) = {
             let grown = tree.current();
             (grown.tree.size(), grown.tree.root(), grown.log_end)
@@ -130,13 +132,15 @@ impl Inner {
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
-        let latest = checkpoints.latest.as_ref().and_then(|(latest, _)| latest.number());
-        let number = latest.unwrap_or(0).saturating_add(1);
-        let checkpoint = Checkpoint::recorded(origin, size, root, number);
+        let latest = checkpoints.latest.as_ref().map(|(latest, _)| latest);
+        let number = latest.and_then(Checkpoint::number).unwrap_or(0).saturating_add(1);
+        let copied_since = latest.and_then(Checkpoint::copied_since).unwrap_or(number);
+        let checkpoint = Checkpoint::recorded(origin, size, root, number, copied_since);
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.copy_newest(&mut checkpoints)?;
         Ok((checkpoint, note))
     }
 

@@ -14,7 +14,7 @@ use forebay_base::waiting::Gone;
 
 use super::leaves::Leaves;
 use super::segments::{self, Handle, Opened, Placed};
-use super::signed::History;
+use super::signed::{History, read_copy};
 use super::{Fault, Verified, Verifying};
 use crate::format::leaf;
 use crate::format::system::SystemEntry;
@@ -44,7 +44,8 @@ impl Inner {
         let history = self.checkpoints.as_ref().map(|checkpoints| {
             let checkpoints = checkpoints.lock();
             let own = Some(checkpoints.key.verifier().clone());
-            History { own, notes: Some(checkpoints.history.notes()) }
+            let copy = read_copy(&*self.fs, &self.dir);
+            History { own, notes: Some(checkpoints.history.notes()), copy }
         });
         let view = self.view();
         let manifest = self.manifest_of(&view);

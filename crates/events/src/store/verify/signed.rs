@@ -1,15 +1,19 @@
 //! Signed checkpoints: those of the store, and those that were kept elsewhere.
 //!
-//! Invariant: the store's checkpoints are numbered without gaps, and every checkpoint of its key that
-//! was kept elsewhere is among them; otherwise its history was cut.
+//! Invariant: the store's checkpoints are numbered without gaps, the copy of the newest one is of the
+//! last of them or of the one before, and every checkpoint of its key that was kept elsewhere is among
+//! them; otherwise its history was cut.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
 
 use super::{Fault, Inside, Segments, Source, Verifying};
 use crate::checkpoint::{self, Checkpoint, HistoryError, Notes, VerifierKey, load_key};
 use crate::merkle::{Hash, Tree};
+use crate::store::newest;
 
 /// A checkpoint whose signature is right.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +29,13 @@ pub(super) struct Signed {
 pub(super) struct History {
     pub(super) own: Option<VerifierKey>,
     pub(super) notes: Option<Notes>,
+    /// The copy of the newest note, or why it cannot be read.
+    pub(super) copy: Result<Option<String>, String>,
+}
+
+/// Reads the copy of the newest note.
+pub(super) fn read_copy(fs: &dyn FileSystem, dir: &Path) -> Result<Option<String>, String> {
+    newest::read(fs, dir).map_err(|error| chain(&error).to_string())
 }
 
 impl Verifying<'_> {
@@ -44,7 +55,7 @@ impl Verifying<'_> {
         let (id, path) = (self.manifest.log_id, self.dir.join("checkpoints"));
         let notes = checkpoint::History::read(&**self.fs, &path, id);
         let notes = notes.map_err(|error| self.checkpoint_fault(chain(&error).to_string())).ok();
-        History { own, notes }
+        History { own, notes, copy: read_copy(&**self.fs, self.dir) }
     }
 
     /// Checks signature and root of the store's own checkpoints, and of the given ones.
@@ -56,7 +67,9 @@ impl Verifying<'_> {
         since: &[String],
         key: Option<&VerifierKey>,
     ) {
-        let History { own, notes } = history;
+        let History { own, notes, copy } = history;
+        let readable = notes.is_some();
+        let mut latest = None;
         let mut numbers = Numbers::default();
         let mut roots: HashMap<u64, Hash> = HashMap::new();
         if let (Some(notes), true) = (&notes, notes.as_ref().is_some_and(|it| it.torn() > 0)) {
@@ -77,10 +90,14 @@ impl Verifying<'_> {
                     if sizes.contains(&checkpoint.size) {
                         roots.insert(checkpoint.size, checkpoint.root);
                     }
+                    latest = Some(checkpoint);
                 }
                 (Ok(_), None) => {}
                 (Err(error), _) => self.unreadable(&error),
             }
+        }
+        if let (true, Some(own)) = (readable, &own) {
+            self.copy(tree, open, copy, latest.as_ref(), own);
         }
         if let (Some(key), Some(own)) = (key, &own)
             && key != own
@@ -98,6 +115,36 @@ impl Verifying<'_> {
                      store: its checkpoints were cut",
                     checkpoint.size
                 ));
+            }
+        }
+    }
+
+    /// Compares the copy of the newest note with the last one of the history.
+    fn copy(
+        &mut self,
+        tree: Option<&Tree>,
+        open: Option<&Source<'_>>,
+        copy: Result<Option<String>, String>,
+        latest: Option<&Checkpoint>,
+        own: &VerifierKey,
+    ) {
+        let note = match copy {
+            Ok(note) => note,
+            Err(error) => return self.checkpoint_fault(error),
+        };
+        let copied = note.as_deref().map(|note| Checkpoint::open(note.as_bytes(), own)).transpose();
+        let copied = match copied {
+            Ok(copied) => copied,
+            Err(error) => {
+                let error = chain(&error);
+                return self.checkpoint_fault(format!("the copy of the newest one: {error}"));
+            }
+        };
+        if let Some(found) = newest::contradiction(copied.as_ref(), latest) {
+            self.checkpoint_fault(found);
+            // The events it covers must be there all the same.
+            if let Some(note) = note {
+                self.note(tree, open, &note, own);
             }
         }
     }
