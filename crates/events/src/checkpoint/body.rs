@@ -159,7 +159,7 @@ impl fmt::Display for Checkpoint {
 }
 
 /// Parses a decimal number in canonical form, without sign or leading zeros.
-fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }

@@ -14,8 +14,10 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::anchor::publishers;
 use super::arrivals::Arrivals;
 use super::checked::Checks;
+use super::cosigned::Cosigned;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
 use super::journal::Journal;
@@ -73,9 +75,9 @@ impl Store {
         let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
         let inner = Arc::new(inner);
         inner.journal.start_committer();
-        let threads = inner.start_threads();
+        let (threads, publishing) = (inner.start_threads(), inner.start_publishing());
         recovered.took = clock.monotonic().saturating_sub(started);
-        Ok((Self { inner, threads, stopped: false }, recovered))
+        Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
 
     /// Like [`Store::open`], without threads: appenders also write, sync and flush, and nothing
@@ -93,8 +95,8 @@ impl Store {
         let mut recovered = Recovered::default();
         let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
         inner.quiet = true;
-        let (inner, threads) = (Arc::new(inner), Vec::new());
-        Ok((Self { inner, threads, stopped: false }, recovered))
+        let (inner, threads, publishing) = (Arc::new(inner), Vec::new(), Vec::new());
+        Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
 
     /// Whether there is a store in `dir`.
@@ -153,6 +155,9 @@ impl Inner {
         let log_end = Lsn(manifest.log_position);
         let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
         let blocks = Blocks::new(options.block_cache_size, options.segment.block_size);
+        let key = checkpoints.as_ref().map(|found| found.lock().key.verifier().clone());
+        let cosigned = Cosigned::open(&*fs, dir, key.as_ref())?;
+        let publishers = if key.is_some() { publishers(&fs, &options) } else { Vec::new() };
         let inner = Self {
             visible: AtomicU64::new(manifest.flushed_seq),
             fs,
@@ -175,7 +180,9 @@ impl Inner {
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
-            anchor: Mutex::default(),
+            publishers,
+            publishing: Signal::default(),
+            cosigned: Mutex::new(cosigned),
             blocks,
             checks: Checks::new(),
             signing: Signal::default(),

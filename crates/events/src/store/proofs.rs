@@ -140,6 +140,7 @@ impl Inner {
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.publishing.wake();
         self.copy_newest(&mut checkpoints)?;
         Ok((checkpoint, note))
     }
@@ -177,16 +178,13 @@ impl Inner {
             let seen = self.signing.count();
             self.signing.wait(seen, self.options.checkpoint_interval);
             let size = self.visible();
-            if self.shown.is_stopped() {
+            if self.shown.is_stopped() || size == signed {
                 continue;
             }
-            if size != signed {
-                match self.checkpoint() {
-                    Ok(_) => signed = size,
-                    Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
-                }
+            match self.checkpoint() {
+                Ok(_) => signed = size,
+                Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
             }
-            self.anchor_now_and_then();
         }
     }
 
@@ -208,6 +206,17 @@ impl Inner {
 
     fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
         self.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
+    }
+
+    /// The proof that the tree of `first` events is the beginning of the tree of `second`.
+    pub(super) fn consistency_path(
+        &self,
+        first: u64,
+        second: u64,
+    ) -> Result<Vec<Hash>, ReadError> {
+        self.with_tree(|grown, source| {
+            grown.tree.consistency_path(first, second, source).map_err(path_error)
+        })
     }
 
     /// The size of the newest checkpoint whose root the tree has, or 0. Those before it match too,

@@ -21,4 +21,6 @@ mod store_requests;
 mod store_retention;
 mod store_tamper;
 mod store_threads;
+mod store_publish;
 mod store_verified;
+mod witness;

@@ -6,11 +6,10 @@ use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::SimFs;
 use forebay_base::waiting::Gone;
 use forebay_events::checkpoint::Checkpoint;
-use forebay_events::store::read_anchor;
 use forebay_events::{AppendError, Batch, Draft, ReadError};
 
 use crate::store_model::DIR;
-use crate::store_online::{append, closed, faults, open, rewrite_history};
+use crate::store_online::{anchored, append, closed, faults, open, rewrite_history};
 use crate::store_tamper::{check, read, write};
 
 fn copy_path() -> PathBuf {
@@ -19,7 +18,7 @@ fn copy_path() -> PathBuf {
 
 /// The notes of the store, oldest first.
 fn notes(disk: &SimFs) -> Vec<String> {
-    read_anchor(disk, Path::new("/elsewhere/anchor")).unwrap().notes
+    anchored(disk).unwrap().notes
 }
 
 fn assert_refused(disk: &SimFs, reason: &str) {
