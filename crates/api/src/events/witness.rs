@@ -65,10 +65,8 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, Problem> {
         let text = "too many requests to the witness are in progress";
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
     })?;
-    let body = tokio::time::timeout(
-        shared.body_idle,
-        axum::body::to_bytes(body, ADD_CHECKPOINT_SIZE_MAX),
-    );
+    let body =
+        tokio::time::timeout(shared.body_idle, axum::body::to_bytes(body, ADD_CHECKPOINT_SIZE_MAX));
     let body = body.await.map_err(|_| {
         let text = "the body did not arrive in time";
         Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", text)

@@ -60,13 +60,7 @@ impl Checkpoint {
     ///
     /// * `copied_since`: number of the first checkpoint that was copied.
     #[must_use]
-    pub fn recorded(
-        origin: String,
-        size: u64,
-        root: Hash,
-        number: u64,
-        copied_since: u64,
-    ) -> Self {
+    pub fn recorded(origin: String, size: u64, root: Hash, number: u64, copied_since: u64) -> Self {
         let (number, copied) = (format!("{NUMBER}{number}"), format!("{COPIED}{copied_since}"));
         Self { origin, size, root, extensions: vec![RECORDED.to_owned(), number, copied] }
     }

@@ -13,8 +13,8 @@ mod key;
 mod note;
 
 pub use add_checkpoint::{ADD_CHECKPOINT_SIZE_MAX, AddCheckpoint, PROOF_LINES_MAX};
-pub use body::{Checkpoint, CheckpointError};
 pub(crate) use body::parse_size;
+pub use body::{Checkpoint, CheckpointError};
 pub use cosignature::{CosignerKey, CosigningKey};
 pub use history::{History, HistoryError, Notes};
 pub use key::{KeyError, KeyFileError, SigningKey, VerifierKey, create_key, load_key};

@@ -149,7 +149,8 @@ impl Inner {
     ) -> Result<(), AnchorError> {
         let (place, size) = (witness.transport.address(), checkpoint.size);
         let refused = |reason: String| AnchorError::Refused { place: place.clone(), reason };
-        let note = SignedNote::parse(note.as_bytes()).map_err(|error| refused(error.to_string()))?;
+        let note =
+            SignedNote::parse(note.as_bytes()).map_err(|error| refused(error.to_string()))?;
         for _ in 0..REQUESTS_MAX {
             let proof = match *known {
                 0 => Vec::new(),
@@ -176,7 +177,9 @@ impl Inner {
                     return Err(refused(format!("{reason} (status 422)")));
                 }
                 (404, _) => return Err(refused("it does not know this log (status 404)".into())),
-                (403, _) => return Err(refused("it has another key of this log (status 403)".into())),
+                (403, _) => {
+                    return Err(refused("it has another key of this log (status 403)".into()));
+                }
                 (status, _) => return Err(refused(format!("status {status}"))),
             }
         }
@@ -229,7 +232,8 @@ fn cosignatures(
 ) -> Result<Vec<NoteSignature>, &'static str> {
     let text = str::from_utf8(&answer.body).map_err(|_| "its answer is not text")?;
     let lines = text.lines().take(SIGNATURES_MAX).map(NoteSignature::parse);
-    let mut found = lines.collect::<Result<Vec<_>, _>>().map_err(|_| "its answer has other lines")?;
+    let mut found =
+        lines.collect::<Result<Vec<_>, _>>().map_err(|_| "its answer has other lines")?;
     found.retain(|signature| key.is_named_by(signature));
     let mut alone = SignedNote::unsigned(note);
     for signature in &found {

@@ -209,11 +209,7 @@ impl Inner {
     }
 
     /// The proof that the tree of `first` events is the beginning of the tree of `second`.
-    pub(super) fn consistency_path(
-        &self,
-        first: u64,
-        second: u64,
-    ) -> Result<Vec<Hash>, ReadError> {
+    pub(super) fn consistency_path(&self, first: u64, second: u64) -> Result<Vec<Hash>, ReadError> {
         self.with_tree(|grown, source| {
             grown.tree.consistency_path(first, second, source).map_err(path_error)
         })

@@ -44,9 +44,8 @@ impl LeafHashes for Log {
 
 impl Log {
     fn new(kind: u8, count: u32) -> Self {
-        let leaves = (0..count).map(|number| {
-            leaf_hash(&[&[kind], number.to_le_bytes().as_slice()].concat())
-        });
+        let leaves = (0..count)
+            .map(|number| leaf_hash(&[&[kind], number.to_le_bytes().as_slice()].concat()));
         Self { key: SigningKey::from_seed(ORIGIN, [7; 32]).unwrap(), leaves: leaves.collect() }
     }
 
@@ -371,10 +370,10 @@ fn a_changed_cosigned_checkpoint_is_reported() {
     let path = Path::new(DIR).join("cosigned-checkpoint");
     let text = String::from_utf8(read(&disk, &path)).unwrap();
     let key = one.service.key();
-    let without = text.lines().filter(|line| !line.contains(" w1 ")).fold(
-        String::new(),
-        |text, line| text + line + "\n",
-    );
+    let without = text
+        .lines()
+        .filter(|line| !line.contains(" w1 "))
+        .fold(String::new(), |text, line| text + line + "\n");
     for (changed, reason) in [
         (without, "cosigned by 0 of the given"),
         (text.replace("\n400\n", "\n399\n"), "is not valid"),

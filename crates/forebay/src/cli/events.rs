@@ -36,7 +36,7 @@ pub(super) enum Command {
     VerifyProof(events_proof::VerifyProofArgs),
     /// Read and hash all stored data, and compare it with the signed checkpoints.
     Verify(events_verify::Args),
-    /// Print the key with which this server cosigns checkpoints of other logs, and create it if needed.
+    /// Print the key for cosigning checkpoints of other logs, or create it.
     WitnessKey(StoreArgs),
     /// Print counts and sizes.
     Stats(StoreArgs),

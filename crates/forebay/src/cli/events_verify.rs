@@ -178,7 +178,9 @@ fn print(answer: &Value) -> anyhow::Result<()> {
     }
     if let Some(events) = answer["cosigned_events"].as_u64() {
         let witnesses = number("witnesses");
-        out::line(format_args!("cosigned     {events} events, by {witnesses} of the given witnesses"))?;
+        out::line(format_args!(
+            "cosigned     {events} events, by {witnesses} of the given witnesses"
+        ))?;
     }
     if let Some(root) = answer["root"].as_str() {
         out::line(format_args!("root         {root}"))?;

@@ -32,10 +32,10 @@ pub(super) fn verify(server: &str, api_key: Option<&str>, kept: &Kept) -> anyhow
         false => format!("http://{url}"),
     };
     let server = Server { url, api_key };
-    let mut answer: Value = serde_json::from_str(&server.get("/v1/events/verify")?).unwrap_or_default();
+    let mut answer: Value =
+        serde_json::from_str(&server.get("/v1/events/verify")?).unwrap_or_default();
     if answer["sound"].as_bool().is_none() {
-        let text =
-            format!("{} did not answer with the result of a verification", server.url);
+        let text = format!("{} did not answer with the result of a verification", server.url);
         return Err(Coded::error(Exit::Start, text));
     }
     let mut faults = Vec::new();

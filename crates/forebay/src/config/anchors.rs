@@ -49,8 +49,7 @@ pub(crate) struct WitnessLogs(pub(crate) Vec<VerifierKey>);
 
 /// The items of a list.
 fn items(text: &str) -> Result<Vec<&str>, String> {
-    let items: Vec<&str> =
-        text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+    let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
     match items.len() {
         count if count > ITEMS_MAX => Err(format!("{count} items; the maximum is {ITEMS_MAX}")),
         _ => Ok(items),
@@ -126,8 +125,7 @@ impl Value for Anchors {
     }
 
     fn shown(text: &str) -> String {
-        let shown: Vec<String> =
-            text.split(',').map(|item| shown_item(item.trim())).collect();
+        let shown: Vec<String> = text.split(',').map(|item| shown_item(item.trim())).collect();
         shown.join(",")
     }
 }
@@ -144,8 +142,10 @@ impl Value for Witnesses {
                 .split_once(char::is_whitespace)
                 .ok_or_else(|| format!("{:?} has no key after the URL", shown_item(item)))?;
             let url = web(url).map_err(|error| format!("{:?}: {error}", shown_item(url)))?;
-            let key: CosignerKey =
-                key.trim().parse().map_err(|error| format!("the key of {}: {error}", public(&url)))?;
+            let key: CosignerKey = key
+                .trim()
+                .parse()
+                .map_err(|error| format!("the key of {}: {error}", public(&url)))?;
             if witnesses.iter().any(|(_, known)| *known == key) {
                 return Err(format!("{key} is the key of two witnesses"));
             }

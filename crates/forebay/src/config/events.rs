@@ -209,7 +209,8 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
     }
     let witnesses = events.witnesses.0.len();
     if witnesses > 0 && !(1..=witnesses).contains(&(events.witness_quorum as usize)) {
-        let text = format!("events.witness_quorum must be 1 to {witnesses}, the number of witnesses");
+        let text =
+            format!("events.witness_quorum must be 1 to {witnesses}, the number of witnesses");
         return Err(ConfigError::Conflict(text));
     }
     match wrong.into_iter().find(|(_, wrong, _)| *wrong) {

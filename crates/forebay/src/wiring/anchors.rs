@@ -59,10 +59,7 @@ pub(crate) fn files(anchor: &Anchor) -> Option<Box<dyn AnchorFiles>> {
 }
 
 /// Runs requests to their end, for at most `limit`.
-fn run<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, Failed>>,
-) -> Result<T, Failed> {
+fn run<T>(limit: Duration, work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         tokio::time::timeout(limit, work)

@@ -90,10 +90,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
 }
 
 /// Opens the witness for the logs of others, if there are any. The store's lock covers it.
-fn open_witness(
-    config: &Config,
-    clock: Arc<dyn Clock>,
-) -> anyhow::Result<Option<WitnessService>> {
+fn open_witness(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Option<WitnessService>> {
     let logs = &config.events.witness_logs.0;
     if logs.is_empty() {
         return Ok(None);

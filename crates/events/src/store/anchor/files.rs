@@ -196,7 +196,10 @@ impl AnchorFiles for Directory {
         let entries = self.fs.list(&self.path);
         let entries = entries.map_err(|source| io_error("list", &self.path, source))?;
         let names = entries.iter().filter_map(|entry| entry.name.to_str());
-        Ok(names.filter(|&name| after.is_none_or(|after| name > after)).map(str::to_owned).collect())
+        Ok(names
+            .filter(|&name| after.is_none_or(|after| name > after))
+            .map(str::to_owned)
+            .collect())
     }
 
     fn read(&self, name: &str, size_max: usize) -> Result<Option<Vec<u8>>, AnchorError> {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use forebay_events::store::{AnchorError, AnchorFiles};
-use forebay_objects::{Access, BucketAddress, Bucket, Class, Failure, Settings};
+use forebay_objects::{Access, Bucket, BucketAddress, Class, Failure, Settings};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::{Failed, LIMIT, run};

@@ -178,7 +178,9 @@ mod tests {
         let (head, body) = served.join().unwrap();
         assert!(head.starts_with("post /in/add-checkpoint?t=secret http/1.1\n"), "{head}");
         assert_eq!(body, "old 0\n");
-        for (prefix, full) in [("http://w", "/add-checkpoint"), ("http://w/a/", "/a/add-checkpoint")] {
+        for (prefix, full) in
+            [("http://w", "/add-checkpoint"), ("http://w/a/", "/a/add-checkpoint")]
+        {
             assert_eq!(Witnessing::new(&prefix.parse().unwrap()).url.path(), full);
         }
     }

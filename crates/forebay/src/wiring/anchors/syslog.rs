@@ -67,7 +67,9 @@ fn line(publication: &Publication, now_s: u64) -> String {
     let checkpoint = &publication.checkpoint;
     let (root, note) = (STANDARD.encode(checkpoint.root.0), STANDARD.encode(&publication.note));
     let (origin, size) = (&checkpoint.origin, checkpoint.size);
-    format!("<110>1 {time} - forebay - checkpoint - origin={origin} size={size} root={root} note={note}")
+    format!(
+        "<110>1 {time} - forebay - checkpoint - origin={origin} size={size} root={root} note={note}"
+    )
 }
 
 impl AnchorTarget for Syslog {
