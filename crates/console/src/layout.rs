@@ -20,6 +20,12 @@ pub fn events(data: &Path) -> PathBuf {
     data.join("events")
 }
 
+/// The directory of the witness for the logs of others.
+#[must_use]
+pub fn witness(data: &Path) -> PathBuf {
+    events(data).join("witness")
+}
+
 /// The directory of the indexes of inventories; each is in a directory of its name.
 #[must_use]
 pub fn inventories(data: &Path) -> PathBuf {

@@ -61,6 +61,7 @@ pub mod query;
 pub mod render;
 pub mod segment;
 pub mod store;
+pub mod witness;
 
 pub use batch::{Batch, BatchError};
 pub use event::{Draft, Event, EventId, Severity, Tags, TimeSource, Value};

@@ -2,6 +2,7 @@
 
 use forebay_events::Store;
 use forebay_events::render::EventAnswer;
+use forebay_events::store::AnchorStatus;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -81,6 +82,11 @@ pub(super) struct Verification {
     pub(super) segments: u64,
     /// Number of checkpoints whose signature and root were checked.
     pub(super) checkpoints: u64,
+    /// Number of events in the newest checkpoint that witnesses cosigned; null if there is none.
+    #[schema(required)]
+    pub(super) cosigned_events: Option<u64>,
+    /// Number of configured witnesses that cosigned it.
+    pub(super) witnesses: u64,
     /// The root of all events; null if the store has no proofs, or hashes are missing.
     #[schema(required)]
     pub(super) root: Option<String>,
@@ -112,6 +118,27 @@ pub struct EventStats {
     /// The key that verifies checkpoints; null if the store has no proofs.
     #[schema(required)]
     verifier_key: Option<String>,
+    /// Number of events in the newest checkpoint that enough witnesses cosigned; null if there is
+    /// none.
+    #[schema(required)]
+    cosigned_events: Option<u64>,
+    /// The places and witnesses that get checkpoints.
+    anchors: Vec<EventAnchor>,
+}
+
+/// A place or a witness that gets checkpoints.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct EventAnchor {
+    /// Its address.
+    address: String,
+    /// Whether it is a witness.
+    witness: bool,
+    /// Number of events in the newest checkpoint it got since the start; null if it got none.
+    #[schema(required)]
+    published_events: Option<u64>,
+    /// Why the last attempt failed; null if it did not.
+    #[schema(required)]
+    failure: Option<String>,
 }
 
 impl EventStats {
@@ -128,6 +155,15 @@ impl EventStats {
             segment_bytes: stats.segment_bytes,
             segments: stats.segments,
             verifier_key: store.verifier_key().ok().map(|key| key.to_string()),
+            cosigned_events: store.cosigned_size(),
+            anchors: store.anchors().into_iter().map(EventAnchor::of).collect(),
         }
+    }
+}
+
+impl EventAnchor {
+    fn of(status: AnchorStatus) -> Self {
+        let AnchorStatus { address, witness, published, failure } = status;
+        Self { address, witness, published_events: published, failure }
     }
 }

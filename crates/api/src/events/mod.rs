@@ -14,6 +14,7 @@ mod read;
 pub mod records;
 mod stream;
 mod verify;
+mod witness;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -26,6 +27,7 @@ use axum::routing::{get, post};
 use forebay_events::Store;
 use forebay_events::ingest::RequestKey;
 use forebay_events::input::Mappings;
+use forebay_events::witness::WitnessService;
 use http::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -39,12 +41,16 @@ use problem::Problem;
 const SHORT_READS: usize = 64;
 /// Maximum number of followers that read concurrently; more wait.
 const FOLLOW_READS: usize = 8;
+/// Maximum number of concurrent requests to the witness; more are refused with 429.
+const WITNESS_REQUESTS: usize = 16;
 /// Maximum time that closing waits for reads whose client has disconnected.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Limits of the routes, and where the fields of records are.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// The witness for the logs of others, if this server is one.
+    pub witness: Option<Arc<WitnessService>>,
     /// Where the fields of the records of a stream are; a request may override them.
     pub mappings: Mappings,
     /// Maximum number of concurrent requests that append.
@@ -100,6 +106,9 @@ struct Shared {
     /// One verification at a time.
     verifying: Arc<Semaphore>,
     follow_reads: Arc<Semaphore>,
+    witness: Option<Arc<WitnessService>>,
+    /// Requests to the witness.
+    witnessing: Arc<Semaphore>,
     appends_max: u32,
     reads_max: u32,
     followers_max: u32,
@@ -135,6 +144,8 @@ impl Shared {
             followers: permits(from.followers_max),
             verifying: permits(1),
             follow_reads: Arc::new(Semaphore::new(FOLLOW_READS)),
+            witness: from.witness.clone(),
+            witnessing: Arc::new(Semaphore::new(WITNESS_REQUESTS)),
             appends_max: from.appends_max,
             reads_max: from.reads_max,
             followers_max: from.followers_max,
@@ -204,6 +215,8 @@ impl Shared {
             let _reads = self.reads.acquire_many(self.reads_max).await;
             let _following = self.follow_reads.acquire_many(following).await;
             let _short = self.short.acquire_many(short).await;
+            let witnessing = u32::try_from(WITNESS_REQUESTS).unwrap_or(u32::MAX);
+            let _witnessing = self.witnessing.acquire_many(witnessing).await;
         };
         let left = tokio::time::timeout(CLOSE_LIMIT, everybody).await.is_ok();
         let Some(store) = self.store.write().take() else { return Ok(()) };
@@ -240,7 +253,11 @@ impl Subsystem for Events {
     }
 
     fn router(&self) -> axum::Router {
-        axum::Router::new()
+        let router = match &self.0.witness {
+            Some(_) => witness::routes(),
+            None => axum::Router::new(),
+        };
+        router
             .route("/v1/events", post(append::by_type).get(read::list))
             .route("/v1/events/{name}", post(append::by_name).get(read::one))
             .route("/v1/events/{name}/proof", get(proofs::of_event))
@@ -256,7 +273,7 @@ impl Subsystem for Events {
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {
-        openapi::document()
+        openapi::document(self.0.witness.is_some())
     }
 
     fn readiness(&self) -> Result<(), String> {
@@ -295,6 +312,16 @@ fn measure(store: &Store, shared: &Shared) {
     counter("forebay_events_checkpoints_total", stats.checkpoints);
     counter("forebay_events_checkpoints_published_total", stats.anchored);
     counter("forebay_events_publish_failures_total", stats.anchor_failures);
+    counter("forebay_events_cosignatures_total", stats.cosigned);
+    counter("forebay_events_witness_failures_total", stats.witness_failures);
+    let failing = store.anchors().iter().filter(|anchor| anchor.failure.is_some()).count();
+    gauge("forebay_events_anchors_failing", failing as u64);
+    gauge("forebay_events_cosigned_size", store.cosigned_size().unwrap_or(0));
+    if let Some(witness) = &shared.witness {
+        let (cosigned, refused) = witness.counts();
+        counter("forebay_witness_cosignatures_total", cosigned);
+        counter("forebay_witness_refused_total", refused);
+    }
     counter("forebay_events_log_groups_total", stats.log_groups);
     counter("forebay_events_log_syncs_total", stats.log_syncs);
     gauge("forebay_events_tree_size", stats.events);

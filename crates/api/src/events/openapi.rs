@@ -27,7 +27,9 @@ const MISSING: (u16, &str) = (404, "There is no such event");
 const CLOSED: (u16, &str) = (503, "The store accepts nothing; the message says why");
 
 /// Returns the document.
-pub(super) fn document() -> OpenApi {
+///
+/// * `witness`: whether this server is a witness for the logs of others.
+pub(super) fn document(witness: bool) -> OpenApi {
     let routes = Routes::new("Forebay events")
         .tag(TAG, ABOUT)
         .post("/v1/events", append(false))
@@ -54,7 +56,40 @@ pub(super) fn document() -> OpenApi {
                 .parameter(query("cursor", Kind::Text, "Cursor of an earlier page"))
                 .words(200, PAGE, "The page"),
         );
-    proofs(routes).document()
+    let routes = proofs(routes);
+    if witness { witnessing(routes).document() } else { routes.document() }
+}
+
+/// The routes of a witness.
+fn witnessing(routes: Routes) -> Routes {
+    routes
+        .post(
+            "/witness/add-checkpoint",
+            operation("add_checkpoint_to_witness", "Cosign a checkpoint of another log")
+                .text(
+                    "C2SP tlog-witness. The body is `old` and a size, a consistency proof in base64 \
+                     lines, an empty line and a signed checkpoint of a log in events.witness_logs. \
+                     No API key is needed.",
+                )
+                .takes_bytes("The request of tlog-witness")
+                .words(200, TEXT, "The line of the cosignature (cosignature/v1)")
+                .problems(&[
+                    (400, "The request is not valid"),
+                    (403, "The checkpoint is not signed by the log's key"),
+                    (404, "The log is not known"),
+                    (409, "Another checkpoint was cosigned last; the body is its size"),
+                    (413, "The body is too large"),
+                    (422, "The proof does not show that the log only grew"),
+                    (429, "Too many concurrent requests"),
+                    (500, "The checkpoint could not be stored"),
+                    CLOSED,
+                ]),
+        )
+        .get(
+            "/witness/key",
+            operation("get_witness_key", "Get the key that verifies cosignatures of this witness")
+                .words(200, TEXT, "A verifier key of type 4 (C2SP tlog-cosignature)"),
+        )
 }
 
 /// The routes of the tree.
@@ -88,6 +123,7 @@ fn proofs(routes: Routes) -> Routes {
         .get(
             "/v1/events/tlog/checkpoint",
             operation("get_event_checkpoint", "Get the newest signed checkpoint")
+                .text("With witnesses, the newest one that enough of them cosigned.")
                 .words(200, TEXT, "A signed note")
                 .problems(&[(404, "The store has no proofs"), CLOSED]),
         )
@@ -259,7 +295,9 @@ mod tests {
 
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
-        let document = serde_json::to_value(document()).unwrap();
+        let witness = serde_json::to_value(document(true)).unwrap();
+        assert_eq!(witness["paths"].as_object().unwrap().len(), 13);
+        let document = serde_json::to_value(document(false)).unwrap();
         assert_eq!(document["paths"].as_object().unwrap().len(), 11);
         let limit = &document["paths"]["/v1/events"]["get"]["parameters"][11]["name"];
         assert_eq!(limit, "limit");

@@ -19,7 +19,7 @@ impl From<ReadError> for Problem {
             ReadError::NotFound { .. } => Self::not_found(error.to_string()),
             ReadError::NoProofs => Self::new(StatusCode::NOT_FOUND, "no_proofs", error.to_string()),
             error if Shortage::of(&error).is_some() => short(&error, Shortage::of(&error)),
-            ReadError::Commit(_) | ReadError::History(_) => {
+            ReadError::Commit(_) | ReadError::History(_) | ReadError::Copy(_) => {
                 tracing::error!(error = %chain(&error), "cannot sign a checkpoint");
                 Self::closed(chain(&error).to_string())
             }

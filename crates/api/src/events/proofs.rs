@@ -39,9 +39,9 @@ pub(super) async fn checkpoint(State(shared): State<Arc<Shared>>, headers: Heade
     problem::answer(note.map(plain), &headers)
 }
 
-/// Returns the newest signed checkpoint.
+/// Returns the newest signed checkpoint; with witnesses, the newest that enough of them cosigned.
 pub(super) async fn latest(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let note = shared.ask(|store| Ok(store.latest_checkpoint()?.1)).await;
+    let note = shared.ask(|store| Ok(store.served_checkpoint()?)).await;
     problem::answer(note.map(plain), &headers)
 }
 

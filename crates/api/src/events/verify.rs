@@ -65,6 +65,8 @@ fn verification(verified: &Verified, seconds: f64) -> Verification {
         file_bytes: verified.file_bytes,
         segments: verified.segments,
         checkpoints: verified.checkpoints,
+        cosigned_events: verified.witnessed.map(|it| it.events),
+        witnesses: verified.witnessed.map_or(0, |it| it.witnesses as u64),
         root: verified.root.map(|root| root.to_string()),
         seconds,
         faults: faults.iter().take(FAULTS_MAX).map(ToString::to_string).collect(),

@@ -22,6 +22,7 @@ fn open(dir: &Path) -> Arc<dyn Subsystem> {
     let clock = Arc::new(SystemClock::new());
     let (store, _) = Store::open(Arc::new(RealFs), clock, dir, options).unwrap();
     let settings = Settings {
+        witness: None,
         mappings: Mappings::default(),
         appends_max: 4,
         reads_max: 4,

@@ -15,6 +15,9 @@ const RECORDED: &str = "forebay-prunings-are-recorded";
 /// What precedes the number in the line of a numbered checkpoint.
 const NUMBER: &str = "forebay-checkpoint ";
 
+/// What precedes the number of the first checkpoint of which the store kept a copy.
+const COPIED: &str = "forebay-newest-copied-since ";
+
 /// The state of a log at a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -52,18 +55,27 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Returns the checkpoint of a store that records what it removes (`event-system.md`), and
-    /// numbers its checkpoints from 1.
+    /// Returns the checkpoint of a store that records what it removes (`event-system.md`), numbers
+    /// its checkpoints from 1, and keeps a copy of the newest one.
+    ///
+    /// * `copied_since`: number of the first checkpoint that was copied.
     #[must_use]
-    pub fn recorded(origin: String, size: u64, root: Hash, number: u64) -> Self {
-        let extensions = vec![RECORDED.to_owned(), format!("{NUMBER}{number}")];
-        Self { origin, size, root, extensions }
+    pub fn recorded(origin: String, size: u64, root: Hash, number: u64, copied_since: u64) -> Self {
+        let (number, copied) = (format!("{NUMBER}{number}"), format!("{COPIED}{copied_since}"));
+        Self { origin, size, root, extensions: vec![RECORDED.to_owned(), number, copied] }
     }
 
     /// Its number among the checkpoints of its store, from 1; those of earlier versions have none.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         self.extensions.iter().find_map(|line| parse_size(line.strip_prefix(NUMBER)?))
+    }
+
+    /// The number of the first checkpoint of which the store kept a copy; those of earlier versions
+    /// have none.
+    #[must_use]
+    pub fn copied_since(&self) -> Option<u64> {
+        self.extensions.iter().find_map(|line| parse_size(line.strip_prefix(COPIED)?))
     }
 
     /// Whether its store records what it removes.
@@ -141,7 +153,7 @@ impl fmt::Display for Checkpoint {
 }
 
 /// Parses a decimal number in canonical form, without sign or leading zeros.
-fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }

@@ -3,7 +3,8 @@
 //! - verifier key: `name+<key id, 8 hex digits>+base64(0x01 || public key)`, to be handed out;
 //! - signing key: `PRIVATE+KEY+name+<key id>+base64(0x01 || seed)`, never printed or logged.
 //!
-//! The key id is the first four bytes of `SHA-256(name || 0x0A || 0x01 || public key)`.
+//! The key id is the first four bytes of `SHA-256(name || 0x0A || 0x01 || public key)`. Keys of
+//! witnesses have 0x04 instead of 0x01 (`cosignature`).
 
 use std::fmt;
 use std::io;
@@ -19,6 +20,8 @@ use sha2::{Digest as _, Sha256};
 
 /// The type of an Ed25519 signature among those of notes.
 const ED25519_TYPE: u8 = 1;
+/// The type of an Ed25519 cosignature with a timestamp.
+pub(super) const COSIGNATURE_TYPE: u8 = 4;
 const SEED_SIZE: usize = 32;
 const PUBLIC_KEY_SIZE: usize = 32;
 const SIGNATURE_SIZE: usize = 64;
@@ -31,6 +34,7 @@ const KEY_FILE_SIZE_MAX: u64 = 4096;
 pub struct VerifierKey {
     name: String,
     key_id: u32,
+    kind: u8,
     public_key: [u8; PUBLIC_KEY_SIZE],
 }
 
@@ -95,15 +99,23 @@ pub enum KeyFileError {
 }
 
 impl VerifierKey {
-    fn new(name: &str, public_key: [u8; PUBLIC_KEY_SIZE]) -> Result<Self, KeyError> {
+    fn new(name: &str, kind: u8, public_key: [u8; PUBLIC_KEY_SIZE]) -> Result<Self, KeyError> {
         check_name(name).map_err(|reason| KeyError::Name { reason })?;
         let digest = Sha256::new_with_prefix(name)
-            .chain_update([b'\n', ED25519_TYPE])
+            .chain_update([b'\n', kind])
             .chain_update(public_key)
             .finalize();
         let [a, b, c, d, ..] = <[u8; 32]>::from(digest);
         let key_id = u32::from_be_bytes([a, b, c, d]);
-        Ok(Self { name: name.to_owned(), key_id, public_key })
+        Ok(Self { name: name.to_owned(), key_id, kind, public_key })
+    }
+
+    /// Parses the text of a key for signatures of a type.
+    pub(super) fn parse(text: &str, kind: u8) -> Result<Self, KeyError> {
+        let (name, found, public_key) = decode(text, kind)?;
+        let key = Self::new(name, kind, public_key)?;
+        expect_id(&key, found)?;
+        Ok(key)
     }
 
     /// Name of the key's log.
@@ -131,7 +143,7 @@ impl VerifierKey {
 
 impl fmt::Display for VerifierKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&encode(&self.name, self.key_id, &self.public_key))
+        f.write_str(&encode(self, &self.public_key))
     }
 }
 
@@ -139,10 +151,7 @@ impl FromStr for VerifierKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let (name, found, public_key) = decode(text)?;
-        let key = Self::new(name, public_key)?;
-        expect_id(&key, found)?;
-        Ok(key)
+        Self::parse(text, ED25519_TYPE)
     }
 }
 
@@ -153,9 +162,14 @@ impl SigningKey {
     /// [`KeyError::Name`] for a name that is empty or has spaces, plus signs or control characters;
     /// [`KeyError::Random`].
     pub fn generate(name: &str) -> Result<Self, KeyError> {
+        Self::generate_of(name, ED25519_TYPE)
+    }
+
+    /// Creates a new key for signatures of a type.
+    pub(super) fn generate_of(name: &str, kind: u8) -> Result<Self, KeyError> {
         let mut seed = [0; SEED_SIZE];
         SystemRandom::new().fill(&mut seed).map_err(|_| KeyError::Random)?;
-        Self::from_seed(name, seed)
+        Self::from_seed_of(name, kind, seed)
     }
 
     /// The key of the log `name` with this seed.
@@ -163,10 +177,19 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError::Name`].
     pub fn from_seed(name: &str, seed: [u8; SEED_SIZE]) -> Result<Self, KeyError> {
+        Self::from_seed_of(name, ED25519_TYPE, seed)
+    }
+
+    /// The key for signatures of a type, with this seed.
+    pub(super) fn from_seed_of(
+        name: &str,
+        kind: u8,
+        seed: [u8; SEED_SIZE],
+    ) -> Result<Self, KeyError> {
         let refused = KeyError::Malformed { reason: "the seed was rejected" };
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| refused)?;
         let public_key = pair.public_key().as_ref().try_into().map_err(|_| refused)?;
-        let verifier = VerifierKey::new(name, public_key)?;
+        let verifier = VerifierKey::new(name, kind, public_key)?;
         Ok(Self { seed, pair, verifier })
     }
 
@@ -187,8 +210,18 @@ impl SigningKey {
     /// Returns its text, which must be kept secret.
     #[must_use]
     pub fn to_secret_text(&self) -> String {
-        let VerifierKey { name, key_id, .. } = &self.verifier;
-        format!("{PRIVATE_START}{}", encode(name, *key_id, &self.seed))
+        format!("{PRIVATE_START}{}", encode(&self.verifier, &self.seed))
+    }
+
+    /// Parses the text of a key for signatures of a type.
+    pub(super) fn parse(text: &str, kind: u8) -> Result<Self, KeyError> {
+        let rest = text
+            .strip_prefix(PRIVATE_START)
+            .ok_or(KeyError::Malformed { reason: "it does not start like a private key" })?;
+        let (name, found, seed) = decode(rest, kind)?;
+        let key = Self::from_seed_of(name, kind, seed)?;
+        expect_id(&key.verifier, found)?;
+        Ok(key)
     }
 }
 
@@ -196,13 +229,7 @@ impl FromStr for SigningKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let rest = text
-            .strip_prefix(PRIVATE_START)
-            .ok_or(KeyError::Malformed { reason: "it does not start like a private key" })?;
-        let (name, found, seed) = decode(rest)?;
-        let key = Self::from_seed(name, seed)?;
-        expect_id(&key.verifier, found)?;
-        Ok(key)
+        Self::parse(text, ED25519_TYPE)
     }
 }
 
@@ -217,6 +244,15 @@ impl fmt::Debug for SigningKey {
 /// # Errors
 /// [`KeyFileError`].
 pub fn load_key(fs: &dyn FileSystem, path: &Path) -> Result<Option<SigningKey>, KeyFileError> {
+    load_key_of(fs, path, ED25519_TYPE)
+}
+
+/// Like [`load_key`], for signatures of a type.
+pub(super) fn load_key_of(
+    fs: &dyn FileSystem,
+    path: &Path,
+    kind: u8,
+) -> Result<Option<SigningKey>, KeyFileError> {
     let io = |act, source| KeyFileError::Io { act, path: path.to_owned(), source };
     let damaged = |source| KeyFileError::Key { path: path.to_owned(), source };
     let file = match fs.open(path, Access::Read) {
@@ -232,7 +268,8 @@ pub fn load_key(fs: &dyn FileSystem, path: &Path) -> Result<Option<SigningKey>, 
     file.read_exact_at(&mut bytes, 0).map_err(|source| io("read", source))?;
     let text = str::from_utf8(&bytes)
         .map_err(|_| damaged(KeyError::Malformed { reason: "the file is not text" }))?;
-    text.strip_suffix('\n').unwrap_or(text).parse().map(Some).map_err(damaged)
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    SigningKey::parse(text, kind).map(Some).map_err(damaged)
 }
 
 /// Stores a new key in a file that appears complete or not at all, and is durable when this
@@ -271,12 +308,13 @@ pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-fn encode(name: &str, key_id: u32, bytes: &[u8; 32]) -> String {
-    let typed = [&[ED25519_TYPE], bytes.as_slice()].concat();
+fn encode(key: &VerifierKey, bytes: &[u8; 32]) -> String {
+    let VerifierKey { name, key_id, kind, .. } = key;
+    let typed = [&[*kind], bytes.as_slice()].concat();
     format!("{name}+{key_id:08x}+{}", STANDARD.encode(typed))
 }
 
-fn decode(text: &str) -> Result<(&str, u32, [u8; 32]), KeyError> {
+fn decode(text: &str, kind: u8) -> Result<(&str, u32, [u8; 32]), KeyError> {
     let malformed = |reason| KeyError::Malformed { reason };
     let mut parts = text.splitn(3, '+');
     let (Some(name), Some(id), Some(encoded)) = (parts.next(), parts.next(), parts.next()) else {
@@ -289,7 +327,10 @@ fn decode(text: &str) -> Result<(&str, u32, [u8; 32]), KeyError> {
     let id = u32::from_str_radix(id, 16).map_err(|_| malformed("its id is not a number"))?;
     let typed = STANDARD.decode(encoded).map_err(|_| malformed("it is not base64"))?;
     let bytes = match typed.split_first() {
-        Some((&ED25519_TYPE, bytes)) => bytes,
+        Some((&found, bytes)) if found == kind => bytes,
+        _ if kind == COSIGNATURE_TYPE => {
+            return Err(malformed("it is not an Ed25519 key of a witness (type 4)"));
+        }
         _ => return Err(malformed("it is not an Ed25519 key")),
     };
     let bytes = bytes.try_into().map_err(|_| malformed("it does not have 32 bytes"))?;

@@ -144,6 +144,27 @@ impl SignedNote {
         &self.signatures
     }
 
+    /// The text of a note, without its signatures.
+    #[must_use]
+    pub(crate) fn unsigned(note: &Self) -> Self {
+        Self { text: note.text.clone(), signatures: Vec::new() }
+    }
+
+    /// Adds a signature, unless the note has it.
+    ///
+    /// # Errors
+    /// [`NoteError::TooLarge`]: it has the maximum number of signatures.
+    pub fn add(&mut self, signature: NoteSignature) -> Result<(), NoteError> {
+        if self.signatures.contains(&signature) {
+            return Ok(());
+        }
+        if self.signatures.len() >= SIGNATURES_MAX {
+            return Err(NoteError::TooLarge { size: self.to_string().len() });
+        }
+        self.signatures.push(signature);
+        Ok(())
+    }
+
     /// Verifies that the key signed the text, and returns it. Ignores signatures by other keys.
     ///
     /// # Errors
@@ -166,16 +187,24 @@ impl fmt::Display for SignedNote {
     /// The note as it is stored and sent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.text)?;
-        for NoteSignature { name, key_id, signature } in &self.signatures {
-            let bytes = [&key_id.to_be_bytes(), signature.as_slice()].concat();
-            writeln!(f, "{SIGNATURE_START}{name} {}", STANDARD.encode(bytes))?;
-        }
-        Ok(())
+        self.signatures.iter().try_for_each(|signature| writeln!(f, "{signature}"))
+    }
+}
+
+impl fmt::Display for NoteSignature {
+    /// Its line, without a newline.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = [&self.key_id.to_be_bytes(), self.signature.as_slice()].concat();
+        write!(f, "{SIGNATURE_START}{} {}", self.name, STANDARD.encode(bytes))
     }
 }
 
 impl NoteSignature {
-    fn parse(line: &str) -> Result<Self, &'static str> {
+    /// Parses a line, without a newline.
+    ///
+    /// # Errors
+    /// What is wrong with it, to follow "the line".
+    pub fn parse(line: &str) -> Result<Self, &'static str> {
         let rest = line.strip_prefix(SIGNATURE_START).ok_or("does not start with an em dash")?;
         let (name, encoded) = rest.split_once(' ').ok_or("has no signature after the name")?;
         check_name(name)?;

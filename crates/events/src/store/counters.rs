@@ -18,6 +18,8 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) anchored: AtomicU64,
     pub(crate) anchor_failures: AtomicU64,
+    pub(crate) cosigned: AtomicU64,
+    pub(crate) witness_failures: AtomicU64,
 }
 
 /// The store's current sizes, and its counters since it was opened.
@@ -60,6 +62,10 @@ pub struct Stats {
     pub anchored: u64,
     /// Number of failed attempts to publish one.
     pub anchor_failures: u64,
+    /// Cosignatures of witnesses.
+    pub cosigned: u64,
+    /// Number of failed attempts to have a checkpoint cosigned.
+    pub witness_failures: u64,
     /// Write groups of the log.
     pub log_groups: u64,
     /// Syncs of the log.
@@ -98,6 +104,8 @@ impl Inner {
             checkpoints: load(&self.counters.checkpoints),
             anchored: load(&self.counters.anchored),
             anchor_failures: load(&self.counters.anchor_failures),
+            cosigned: load(&self.counters.cosigned),
+            witness_failures: load(&self.counters.witness_failures),
             log_groups: log.groups,
             log_syncs: log.syncs,
             log_sync_ns: log.sync_ns_total,

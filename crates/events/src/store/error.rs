@@ -253,6 +253,9 @@ pub enum ReadError {
     /// A checkpoint could not be stored.
     #[error("cannot store a checkpoint")]
     History(#[source] HistoryError),
+    /// The copy of the newest checkpoint could not be replaced.
+    #[error("cannot copy the newest checkpoint")]
+    Copy(#[source] Disk),
     /// The log failed.
     #[error("cannot sync the log")]
     Commit(#[source] CommitError),

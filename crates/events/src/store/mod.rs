@@ -11,21 +11,26 @@
 //! <dir>/tree          roots of all complete subtrees of 256 events
 //! <dir>/key           the key checkpoints are signed with
 //! <dir>/checkpoints   every checkpoint that was signed
+//! <dir>/newest-checkpoint   a copy of the last of them
+//! <dir>/cosigned-checkpoint the newest one that witnesses cosigned
 //! ```
 //!
-//! Locks are taken in this order: `maintaining`, `checkpoints`, `sequencer`, the tree's two,
-//! `view`.
+//! Locks are taken in this order: a publisher's `attempt`, `maintaining`, `checkpoints`, `sequencer`,
+//! the tree's two, `view`. While `cosigned` or the state of a publisher is locked, only files are
+//! written.
 
 mod anchor;
 mod append;
 mod arrivals;
 mod checked;
 mod compact;
+mod cosigned;
 mod counters;
 mod error;
 mod flush;
 mod journal;
 mod manifest;
+mod newest;
 mod open;
 mod options;
 mod proofs;
@@ -40,7 +45,7 @@ mod signal;
 mod tree;
 mod verify;
 mod view;
-mod whole_file;
+pub(crate) mod whole_file;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -55,9 +60,13 @@ use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-pub use anchor::{AnchorError, Anchored, read_anchor};
+pub use anchor::{
+    AnchorError, AnchorFiles, AnchorPlace, AnchorStatus, AnchorTarget, Anchored, Directory,
+    KeptFiles, Publication, read_anchor,
+};
 pub use append::{Accepted, Promise, Submitted};
 pub use compact::Pruned;
+pub use cosigned::{WITNESS_ANSWER_SIZE_MAX, Witness, WitnessAnswer, WitnessTransport};
 pub use counters::Stats;
 pub use error::{AppendError, Disk, OpenError, ReadError};
 pub use open::Recovered;
@@ -65,7 +74,7 @@ pub use options::Options;
 pub use read::Record;
 pub use retention::Retention;
 pub use shortage::Shortage;
-pub use verify::{Fault, Verified, verify};
+pub use verify::{Fault, Kept, Verified, Witnessed, verify, verify_kept};
 
 use crate::batch::Batch;
 use crate::checkpoint::{Checkpoint, History, SigningKey};
@@ -73,9 +82,10 @@ use crate::format::request::{RequestKey, RequestNote};
 use crate::format::system::PolicyEntry;
 use crate::memory::Table;
 use crate::merkle::TreeFile;
-use anchor::Anchor;
+use anchor::Publisher;
 use arrivals::Arrivals;
 use checked::Checks;
+use cosigned::Cosigned;
 use counters::Counters;
 use journal::Journal;
 use manifest::Manifest;
@@ -125,6 +135,10 @@ pub(crate) struct Checkpoints {
     history: History,
     /// The newest checkpoint, and its note.
     latest: Option<(Checkpoint, String)>,
+    /// Number of the checkpoint that was copied.
+    copied: Option<u64>,
+    /// How the copy contradicts the history, if it does.
+    cut: Option<String>,
 }
 
 /// Called with the number of visible events whenever it has grown.
@@ -170,8 +184,12 @@ pub(crate) struct Inner {
     policy: Mutex<Option<PolicyEntry>>,
     /// Why nothing is signed any more: the events contradict what was signed.
     distrusted: OnceLock<String>,
-    /// What was published of the checkpoints.
-    anchor: Mutex<Anchor>,
+    /// Who gets checkpoints.
+    publishers: Vec<Arc<Publisher>>,
+    /// A checkpoint was signed; stopped when the last one is to be published.
+    publishing: Signal,
+    /// What witnesses cosigned.
+    cosigned: Mutex<Cosigned>,
     /// Cache of blocks for readers.
     blocks: Blocks,
     /// What was compared with the tree.
@@ -192,6 +210,8 @@ pub(crate) struct Inner {
 pub struct Store {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
+    /// Those that publish checkpoints, which end last.
+    publishing: Vec<JoinHandle<()>>,
     stopped: bool,
 }
 
@@ -229,6 +249,23 @@ impl Inner {
             threads.push(spawn("events-sign", move || inner.sign_now_and_then()));
         }
         threads
+    }
+
+    fn start_publishing(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
+        let publishers = self.publishers.iter().map(|publisher| {
+            let (inner, publisher) = (Arc::clone(self), Arc::clone(publisher));
+            spawn("events-publish", move || inner.publish_now_and_then(&publisher))
+        });
+        publishers.collect()
+    }
+}
+
+/// Waits for threads to end.
+fn join(threads: &mut Vec<JoinHandle<()>>) {
+    for thread in threads.drain(..) {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the event store panicked");
+        }
     }
 }
 
@@ -363,19 +400,19 @@ impl Store {
         if let Some(tree) = &self.inner.tree {
             tree.stop();
         }
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the event store panicked");
-            }
-        }
+        join(&mut self.threads);
         let signed = match self.inner.checkpoints {
             Some(_) => self.inner.checkpoint().map(drop),
             None => Ok(()),
         };
-        if let Err(error) = self.inner.publish() {
-            // The next start publishes it.
+        // What cannot be published now is published after the next start.
+        self.inner.publishing.stop();
+        if self.inner.quiet
+            && let Err(error) = self.inner.publish()
+        {
             tracing::error!("cannot publish the last checkpoint: {}", chain(&error));
         }
+        join(&mut self.publishing);
         let synced = self.inner.journal.close();
         signed.and(synced.map_err(ReadError::Commit))
     }

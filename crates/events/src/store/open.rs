@@ -14,8 +14,10 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::anchor::publishers;
 use super::arrivals::Arrivals;
 use super::checked::Checks;
+use super::cosigned::Cosigned;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
 use super::journal::Journal;
@@ -27,9 +29,9 @@ use super::requests::Requests;
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
-use super::{Checkpoints, Inner, Sequencer, Store, replay};
+use super::{Checkpoints, Inner, Sequencer, Store, newest, replay};
 use crate::batch::BATCH_SIZE_MAX;
-use crate::checkpoint::{Checkpoint, History, SigningKey, create_key, load_key};
+use crate::checkpoint::{History, SigningKey, create_key, load_key};
 use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
@@ -73,9 +75,9 @@ impl Store {
         let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
         let inner = Arc::new(inner);
         inner.journal.start_committer();
-        let threads = inner.start_threads();
+        let (threads, publishing) = (inner.start_threads(), inner.start_publishing());
         recovered.took = clock.monotonic().saturating_sub(started);
-        Ok((Self { inner, threads, stopped: false }, recovered))
+        Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
 
     /// Like [`Store::open`], without threads: appenders also write, sync and flush, and nothing
@@ -93,8 +95,8 @@ impl Store {
         let mut recovered = Recovered::default();
         let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
         inner.quiet = true;
-        let (inner, threads) = (Arc::new(inner), Vec::new());
-        Ok((Self { inner, threads, stopped: false }, recovered))
+        let (inner, threads, publishing) = (Arc::new(inner), Vec::new(), Vec::new());
+        Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
 
     /// Whether there is a store in `dir`.
@@ -153,6 +155,9 @@ impl Inner {
         let log_end = Lsn(manifest.log_position);
         let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
         let blocks = Blocks::new(options.block_cache_size, options.segment.block_size);
+        let key = checkpoints.as_ref().map(|found| found.lock().key.verifier().clone());
+        let cosigned = Cosigned::open(&*fs, dir, key.as_ref())?;
+        let publishers = if key.is_some() { publishers(&fs, &options) } else { Vec::new() };
         let inner = Self {
             visible: AtomicU64::new(manifest.flushed_seq),
             fs,
@@ -175,7 +180,9 @@ impl Inner {
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
-            anchor: Mutex::default(),
+            publishers,
+            publishing: Signal::default(),
+            cosigned: Mutex::new(cosigned),
             blocks,
             checks: Checks::new(),
             signing: Signal::default(),
@@ -186,6 +193,7 @@ impl Inner {
         };
         inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
+        inner.refuse_cut_history();
         inner.judge_unsigned()?;
         Ok(inner)
     }
@@ -258,7 +266,7 @@ fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError +
 fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
     let mut remains = !fs.list(&segments).map_err(disk("list", &segments))?.is_empty();
-    for name in ["tree", "checkpoints", "key"] {
+    for name in ["tree", "checkpoints", "key", newest::NAME] {
         let path = dir.join(name);
         remains |= fs.exists(&path).map_err(disk("check for", &path))?;
     }
@@ -372,20 +380,15 @@ fn open_proofs(
     };
     let history = History::open(&**fs, &dir.join("checkpoints"), manifest.log_id)
         .map_err(OpenError::History)?;
-    let latest = match history.latest() {
-        Some(note) => Some((
-            Checkpoint::open(note.as_bytes(), key.verifier()).map_err(OpenError::Checkpoint)?,
-            note.to_owned(),
-        )),
-        None => None,
-    };
-    if latest.as_ref().is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
+    let checkpoints = newest::compare(&**fs, dir, key, history)?;
+    let latest = checkpoints.latest.as_ref();
+    if latest.is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
         let path = dir.join("manifest");
         let reason = "it is of an older version than the newest checkpoint";
         return Err(OpenError::Manifest { path, reason });
     }
     let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));
-    Ok((keeper, file, Checkpoints { key, history, latest }))
+    Ok((keeper, file, checkpoints))
 }
 
 /// The leaf hashes of positions `from..to`, all in segments.

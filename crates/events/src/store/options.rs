@@ -1,10 +1,11 @@
 //! Options of a store.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_base::Durability;
 
+use super::anchor::AnchorPlace;
+use super::cosigned::Witness;
 use super::retention::Retention;
 use crate::segment::{Compression, SegmentOptions};
 
@@ -45,10 +46,15 @@ pub struct Options {
     pub request_window: Duration,
     /// Interval at which checkpoints are signed while events are appended.
     pub checkpoint_interval: Duration,
-    /// Directory outside the store into which checkpoints are published.
-    pub anchor: Option<PathBuf>,
-    /// Minimum time between two published checkpoints, unless publishing failed.
+    /// Places outside the store in which checkpoints are published.
+    pub anchors: Vec<AnchorPlace>,
+    /// Minimum time between two published checkpoints, unless publishing failed, and between two
+    /// cosigned ones.
     pub anchor_interval: Duration,
+    /// Witnesses that cosign checkpoints.
+    pub witnesses: Vec<Witness>,
+    /// Number of witnesses that must have cosigned a checkpoint before it is kept as cosigned.
+    pub witness_quorum: usize,
     /// Size in bytes of the cache of blocks for readers.
     pub block_cache_size: usize,
     /// Whether what is read is compared with the tree, once for each block.
@@ -82,8 +88,10 @@ impl Options {
             retention_size: None,
             request_window: Duration::from_secs(24 * 3_600),
             checkpoint_interval: Duration::from_secs(10),
-            anchor: None,
+            anchors: Vec::new(),
             anchor_interval: Duration::from_secs(60),
+            witnesses: Vec::new(),
+            witness_quorum: 1,
             block_cache_size: 32 << 20,
             verified_reads: true,
         }

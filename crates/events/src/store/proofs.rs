@@ -115,6 +115,8 @@ impl Inner {
         if checkpoints.history.is_poisoned() {
             self.reopen_history(&mut checkpoints)?;
         }
+        // The previous one, if that failed: at most one checkpoint is not copied.
+        self.copy_newest(&mut checkpoints)?;
         let (size, root, log_end) = {
             let grown = tree.current();
             (grown.tree.size(), grown.tree.root(), grown.log_end)
@@ -130,13 +132,16 @@ impl Inner {
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
-        let latest = checkpoints.latest.as_ref().and_then(|(latest, _)| latest.number());
-        let number = latest.unwrap_or(0).saturating_add(1);
-        let checkpoint = Checkpoint::recorded(origin, size, root, number);
+        let latest = checkpoints.latest.as_ref().map(|(latest, _)| latest);
+        let number = latest.and_then(Checkpoint::number).unwrap_or(0).saturating_add(1);
+        let copied_since = latest.and_then(Checkpoint::copied_since).unwrap_or(number);
+        let checkpoint = Checkpoint::recorded(origin, size, root, number, copied_since);
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.publishing.wake();
+        self.copy_newest(&mut checkpoints)?;
         Ok((checkpoint, note))
     }
 
@@ -173,16 +178,13 @@ impl Inner {
             let seen = self.signing.count();
             self.signing.wait(seen, self.options.checkpoint_interval);
             let size = self.visible();
-            if self.shown.is_stopped() {
+            if self.shown.is_stopped() || size == signed {
                 continue;
             }
-            if size != signed {
-                match self.checkpoint() {
-                    Ok(_) => signed = size,
-                    Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
-                }
+            match self.checkpoint() {
+                Ok(_) => signed = size,
+                Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
             }
-            self.anchor_now_and_then();
         }
     }
 
@@ -204,6 +206,13 @@ impl Inner {
 
     fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
         self.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
+    }
+
+    /// The proof that the tree of `first` events is the beginning of the tree of `second`.
+    pub(super) fn consistency_path(&self, first: u64, second: u64) -> Result<Vec<Hash>, ReadError> {
+        self.with_tree(|grown, source| {
+            grown.tree.consistency_path(first, second, source).map_err(path_error)
+        })
     }
 
     /// The size of the newest checkpoint whose root the tree has, or 0. Those before it match too,

@@ -25,7 +25,7 @@ use super::error::{Disk, OpenError};
 use super::manifest::Manifest;
 use super::proofs::Source;
 use super::requests::Requests;
-use crate::checkpoint::VerifierKey;
+use crate::checkpoint::{CosignerKey, VerifierKey};
 use crate::format::system::SystemEntry;
 use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
 use leaves::Leaves;
@@ -105,6 +105,30 @@ impl fmt::Display for Fault {
     }
 }
 
+/// What is known of a store from elsewhere.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// Earlier checkpoints.
+    pub since: Vec<String>,
+    /// The key that signed them; none: the store's own.
+    pub key: Option<VerifierKey>,
+    /// Keys of witnesses.
+    pub witnesses: Vec<CosignerKey>,
+    /// Number of these witnesses that must have cosigned a checkpoint; at least 1 if there are any.
+    pub quorum: usize,
+}
+
+/// A checkpoint that witnesses cosigned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witnessed {
+    /// Its size.
+    pub events: u64,
+    /// Number of the given witnesses that cosigned it.
+    pub witnesses: usize,
+    /// When the first of them did, in seconds since 1970.
+    pub time_s: Option<u64>,
+}
+
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -123,6 +147,8 @@ pub struct Verified {
     pub segments: u64,
     /// Number of checkpoints whose signature and root were checked.
     pub checkpoints: u64,
+    /// The newest checkpoint that witnesses cosigned.
+    pub witnessed: Option<Witnessed>,
     /// The root of all events, if proofs are kept and it could be computed.
     pub root: Option<Hash>,
     /// All faults.
@@ -145,6 +171,20 @@ pub fn verify(
     key: Option<&VerifierKey>,
     on_event: &(dyn Fn(u64) + Sync),
 ) -> Result<Verified, OpenError> {
+    let kept = Kept { since: since.to_vec(), key: key.cloned(), ..Kept::default() };
+    verify_kept(fs, dir, &kept, on_event)
+}
+
+/// Like [`verify`], also with keys of witnesses.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_kept(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    kept: &Kept,
+    on_event: &(dyn Fn(u64) + Sync),
+) -> Result<Verified, OpenError> {
     let manifest =
         Manifest::read(&**fs, dir)?.ok_or_else(|| OpenError::Absent { path: dir.to_path_buf() })?;
     let path = dir.join("lock");
@@ -164,8 +204,8 @@ pub fn verify(
     let end_seq = verifying.log(&mut leaves);
     if verifying.manifest.merkle {
         let history = verifying.history_in_files();
-        verifying.proofs(&leaves, end_seq, &opened, None, history, since, key);
-    } else if !since.is_empty() {
+        verifying.proofs(&leaves, end_seq, &opened, None, history, kept);
+    } else if !kept.since.is_empty() || !kept.witnesses.is_empty() {
         let found = "this event store keeps no proofs".to_owned();
         verifying.verified.faults.push(Fault::Checkpoint { found });
     }
@@ -251,7 +291,6 @@ impl<'a> Verifying<'a> {
     /// Compares the tree of the events with the tree's file and with all signed checkpoints.
     ///
     /// * `open`: where hashes inside a tile are, if the store is open.
-    #[expect(clippy::too_many_arguments, reason = "each is a result of an earlier step")]
     fn proofs(
         &mut self,
         leaves: &Leaves,
@@ -259,12 +298,11 @@ impl<'a> Verifying<'a> {
         opened: &[Opened<'_>],
         open: Option<&Source<'_>>,
         history: History,
-        since: &[String],
-        key: Option<&VerifierKey>,
+        kept: &Kept,
     ) {
         let tree = self.tree(leaves, end_seq);
         self.verified.root = tree.as_ref().map(Tree::root);
-        self.signed(tree.as_ref(), open, history, since, key);
+        self.signed(tree.as_ref(), open, history, kept);
         let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
         absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
         absent::check_roots(opened, &self.entries, verified);

@@ -12,7 +12,7 @@ use super::error::{Disk, OpenError};
 use super::manifest::remove;
 
 /// Reads a file of at most `size_max` bytes; `None` if there is none.
-pub(super) fn read(
+pub(crate) fn read(
     fs: &dyn FileSystem,
     path: &Path,
     size_max: usize,
@@ -32,12 +32,12 @@ pub(super) fn read(
 }
 
 /// The error of a file whose contents are damaged.
-pub(super) fn damaged(path: &Path, reason: &'static str) -> OpenError {
+pub(crate) fn damaged(path: &Path, reason: &'static str) -> OpenError {
     OpenError::Manifest { path: path.to_path_buf(), reason }
 }
 
 /// Replaces the file `name` in `dir`; `new_name` is its name until it is complete.
-pub(super) fn replace(
+pub(crate) fn replace(
     fs: &dyn FileSystem,
     dir: &Path,
     (name, new_name): (&str, &str),

@@ -10,7 +10,7 @@ use forebay_base::fs::sim::SimFs;
 use forebay_base::fs::{Access, FileSystem};
 use forebay_base::waiting::{Gone, Waiting};
 use forebay_events::checkpoint::{Checkpoint, History};
-use forebay_events::store::{AnchorError, Verified, read_anchor};
+use forebay_events::store::{AnchorError, AnchorPlace, Anchored, Directory, Verified};
 use forebay_events::{Batch, Draft, Options, ReadError, Store};
 
 use crate::store_model::{DIR, START_MS};
@@ -20,24 +20,34 @@ use crate::store_tamper::{
 
 const ANCHOR: &str = "/elsewhere/anchor";
 
-fn options() -> Options {
+/// What was published.
+pub(crate) fn anchored(disk: &SimFs) -> Result<Anchored, AnchorError> {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    forebay_events::store::read_anchor(&Directory::new(fs, PathBuf::from(ANCHOR)))
+}
+
+pub(crate) fn options() -> Options {
     Options {
         memory_table_events: 300,
         frozen_tables_max: 2,
         log_segment_size: 1 << 20,
-        anchor: Some(PathBuf::from(ANCHOR)),
+        anchors: vec![AnchorPlace::Directory(PathBuf::from(ANCHOR))],
         retention: Vec::new(),
         ..crate::store_model::options("sync".parse().unwrap())
     }
 }
 
-fn open(disk: &SimFs) -> Store {
-    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
-    let clock = Arc::new(ManualClock::new(START_MS));
-    Store::open_quiet(fs, clock, Path::new(DIR), options()).unwrap().0
+pub(crate) fn open(disk: &SimFs) -> Store {
+    open_with(disk, options())
 }
 
-fn append(store: &Store, count: usize) {
+pub(crate) fn open_with(disk: &SimFs, options: Options) -> Store {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let clock = Arc::new(ManualClock::new(START_MS));
+    Store::open_quiet(fs, clock, Path::new(DIR), options).unwrap().0
+}
+
+pub(crate) fn append(store: &Store, count: usize) {
     let mut batch = Batch::new("main");
     for number in 0..count {
         let raw = format!("event {number} of {}", store.len()).into_bytes().into();
@@ -48,12 +58,12 @@ fn append(store: &Store, count: usize) {
     store.append(batch).unwrap();
 }
 
-fn faults(verified: &Verified) -> Vec<String> {
+pub(crate) fn faults(verified: &Verified) -> Vec<String> {
     verified.faults.iter().map(ToString::to_string).collect()
 }
 
 /// A closed store of several segments and checkpoints, with events in the log.
-fn closed() -> SimFs {
+pub(crate) fn closed() -> SimFs {
     let disk = SimFs::new(1);
     let store = open(&disk);
     for _ in 0..5 {
@@ -90,7 +100,7 @@ fn an_open_store_verifies_what_a_closed_one_does() {
 fn a_store_is_sound_at_every_moment_while_it_is_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let fs: Arc<dyn FileSystem> = Arc::new(forebay_base::fs::RealFs);
-    let options = Options { anchor: None, ..options() };
+    let options = Options { anchors: Vec::new(), ..options() };
     let clock = Arc::new(SystemClock::new());
     let (store, _) = Store::open(fs, clock, &dir.path().join("events"), options).unwrap();
     let stop = AtomicBool::new(false);
@@ -147,25 +157,24 @@ fn a_segment_changed_under_an_open_store_is_reported_and_events_stay_readable() 
 #[test]
 fn each_checkpoint_is_published_once_and_another_store_is_refused() {
     let disk = closed();
-    let dir = Path::new(ANCHOR);
-    let anchored = read_anchor(&disk, dir).unwrap();
+    let kept = anchored(&disk).unwrap();
     let store = open(&disk);
-    assert_eq!(anchored.key, Some(store.verifier_key().unwrap()));
+    assert_eq!(kept.key, Some(store.verifier_key().unwrap()));
     let key = store.verifier_key().unwrap();
-    let sizes: Vec<u64> = anchored
+    let sizes: Vec<u64> = kept
         .notes
         .iter()
         .map(|note| Checkpoint::open(note.as_bytes(), &key).unwrap().size)
         .collect();
     assert_eq!(sizes, [170, 340, 510, 680, 850, 910]);
     store.publish_checkpoint().unwrap();
-    assert_eq!(read_anchor(&disk, dir).unwrap().notes, anchored.notes, "nothing is new");
+    assert_eq!(anchored(&disk).unwrap().notes, kept.notes, "nothing is new");
     append(&store, 1);
     store.publish_checkpoint().unwrap();
     assert_eq!((store.stats().anchored, store.stats().anchor_failures), (2, 0));
-    assert_eq!(read_anchor(&disk, dir).unwrap().notes.len(), 7);
+    assert_eq!(anchored(&disk).unwrap().notes.len(), 7);
     store.close().unwrap();
-    assert_eq!(check(&disk, &read_anchor(&disk, dir).unwrap().notes, Some(&key)).faults, []);
+    assert_eq!(check(&disk, &anchored(&disk).unwrap().notes, Some(&key)).faults, []);
     // A store made again, with its own key.
     let fresh = SimFs::new(2);
     copy_anchor(&disk, &fresh);
@@ -198,18 +207,18 @@ fn a_store_that_was_rolled_back_does_not_publish_and_is_reported() {
     store.close().unwrap();
     copy_anchor(&disk, &earlier);
     assert_eq!(check(&earlier, &[], None).faults, [], "it is sound by itself");
-    let anchored = read_anchor(&earlier, Path::new(ANCHOR)).unwrap();
-    let verified = check(&earlier, &anchored.notes, anchored.key.as_ref());
+    let kept = anchored(&earlier).unwrap();
+    let verified = check(&earlier, &kept.notes, kept.key.as_ref());
     assert!(faults(&verified).iter().any(|fault| fault.contains("newest 300 events are missing")));
     let store = open(&earlier);
-    let verified = store.verify(&anchored.notes, &Gone::default()).unwrap();
+    let verified = store.verify(&kept.notes, &Gone::default()).unwrap();
     assert!(!verified.faults.is_empty());
     append(&store, 1);
     assert!(matches!(store.publish_checkpoint(), Err(AnchorError::RolledBack { .. })));
 }
 
 /// Writes the checkpoints again, without some of them.
-fn rewrite_history(disk: &SimFs, keep: &dyn Fn(usize, usize) -> bool) {
+pub(crate) fn rewrite_history(disk: &SimFs, keep: &dyn Fn(usize, usize) -> bool) {
     let (manifest, _) = last_segment(disk);
     let id: [u8; 16] = manifest[33..49].try_into().unwrap();
     let path = Path::new(DIR).join("checkpoints");
@@ -227,13 +236,16 @@ fn rewrite_history(disk: &SimFs, keep: &dyn Fn(usize, usize) -> bool) {
 #[test]
 fn checkpoints_removed_from_the_history_are_noticed() {
     let sound = closed();
-    let anchored = read_anchor(&sound, Path::new(ANCHOR)).unwrap();
-    let with_anchor = |disk: &SimFs| faults(&check(disk, &anchored.notes, None));
+    let kept = anchored(&sound).unwrap();
+    let with_anchor = |disk: &SimFs| faults(&check(disk, &kept.notes, None));
     rewrite_history(&sound, &|_, _| true);
     assert_eq!(with_anchor(&sound), [""; 0]);
-    // The end, which nothing in the store shows.
+    // The end: only what was kept elsewhere shows it once the copy of the newest one is changed too.
     let disk = sound.fork();
     rewrite_history(&disk, &|at, count| at + 2 < count);
+    let copy = Path::new(DIR).join("newest-checkpoint");
+    disk.remove_file(&copy).unwrap();
+    disk.create_new(&copy).unwrap().write_all_at(kept.notes[3].as_bytes(), 0).unwrap();
     assert_eq!(faults(&check(&disk, &[], None)), [""; 0]);
     let found = with_anchor(&disk);
     assert_eq!(found.iter().filter(|fault| fault.contains("were cut")).count(), 2, "{found:?}");
@@ -254,7 +266,7 @@ fn a_directory_with_something_else_is_an_error() {
     let disk = closed();
     let path = Path::new(ANCHOR).join("verifier.key");
     disk.open(&path, Access::ReadWrite).unwrap().write_all_at(b"x", 0).unwrap();
-    assert!(matches!(read_anchor(&disk, Path::new(ANCHOR)), Err(AnchorError::Unreadable { .. })));
+    assert!(matches!(anchored(&disk), Err(AnchorError::Unreadable { .. })));
     let store = open(&disk);
     append(&store, 1);
     assert!(matches!(store.publish_checkpoint(), Err(AnchorError::Foreign { .. })));

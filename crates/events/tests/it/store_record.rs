@@ -19,7 +19,7 @@ use forebay_events::store::{Fault, Retention, Verified};
 use forebay_events::{AppendError, Batch, BatchError, Draft, EventId, Options, ReadError, Store};
 
 use crate::store_model::{DIR, START_MS, now_ns};
-use crate::store_tamper::{check, forge, last_segment, read, rows_of, write};
+use crate::store_tamper::{check, forge, forget_history, last_segment, rows_of, write};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 
@@ -221,8 +221,7 @@ fn make_old(disk: &SimFs) {
     let path = dir.join("checkpoints");
     let notes: Vec<String> =
         History::read(disk, &path, log_id).unwrap().map(Result::unwrap).collect();
-    let header = read(disk, &path)[..32].to_vec();
-    write(disk, &path, &header);
+    forget_history(disk);
     let mut history = History::open(disk, &path, log_id).unwrap();
     for note in notes {
         let mut checkpoint = Checkpoint::open(note.as_bytes(), key.verifier()).unwrap();
@@ -287,9 +286,7 @@ fn a_new_store_cannot_be_passed_off_as_an_old_one() {
     let options = crate::store_model::options("sync".parse().unwrap());
     assert!(Store::open_quiet(fs, clock.clone(), Path::new(DIR), options).is_err());
     // Without its own checkpoints it opens, and excuses nothing.
-    let path = Path::new(DIR).join("checkpoints");
-    let header = read(&disk, &path)[..32].to_vec();
-    write(&disk, &path, &header);
+    forget_history(&disk);
     open(&disk, &clock, &[]).close().unwrap();
     assert_eq!(absences(&check(&disk, &[note], Some(&key))), [(7, 7)]);
 }

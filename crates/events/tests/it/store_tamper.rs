@@ -176,11 +176,12 @@ pub(crate) fn rewritten(leaf: &[u8]) -> Vec<u8> {
     batch.leaves().next().unwrap().to_vec()
 }
 
-/// Removes the store's own checkpoints.
-fn forget_history(disk: &SimFs) {
+/// Removes the store's own checkpoints, and the copy of the newest one.
+pub(crate) fn forget_history(disk: &SimFs) {
     let path = Path::new(DIR).join("checkpoints");
     let header = read(disk, &path)[..32].to_vec();
     write(disk, &path, &header);
+    disk.remove_file(&Path::new(DIR).join("newest-checkpoint")).unwrap();
 }
 
 fn assert_reported(victim: &Victim, disk: &SimFs) {

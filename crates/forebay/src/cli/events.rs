@@ -5,6 +5,8 @@ use std::sync::Arc;
 use forebay_base::clock::SystemClock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::RealFs;
+use forebay_events::checkpoint::CosigningKey;
+use forebay_events::witness::WitnessService;
 use forebay_events::{OpenError, Options, Store};
 
 use super::settings::{DataArgs, wrong};
@@ -34,6 +36,8 @@ pub(super) enum Command {
     VerifyProof(events_proof::VerifyProofArgs),
     /// Read and hash all stored data, and compare it with the signed checkpoints.
     Verify(events_verify::Args),
+    /// Print the key for cosigning checkpoints of other logs, or create it.
+    WitnessKey(StoreArgs),
     /// Print counts and sizes.
     Stats(StoreArgs),
     /// Merge small segments, and remove events whose retention has ended.
@@ -64,6 +68,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::VerifyExport(args) => events_export::verify(args),
         Command::VerifyProof(args) => events_proof::verify_proof(args),
         Command::Verify(args) => events_verify::run(args),
+        Command::WitnessKey(args) => witness_key(args),
         Command::Stats(args) => stats(args),
         Command::Compact(args) => compact(args),
         Command::Bench(args) => super::bench::events(args),
@@ -145,6 +150,34 @@ fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
         ))?;
     }
     store.close()?;
+    Ok(Exit::Ok)
+}
+
+/// Prints the verifier key of the witness. The key alone is read, so a server may be running.
+fn witness_key(args: &StoreArgs) -> anyhow::Result<Exit> {
+    let config = args.data.resolve()?.config().map_err(wrong)?;
+    let dir = crate::layout::witness(&config.process.data);
+    let path = dir.join("key");
+    let failed = |error: anyhow::Error| {
+        Coded::wrap(Exit::Start, format!("cannot open the witness in {}", dir.display()), error)
+    };
+    let key = match CosigningKey::load(&RealFs, &path).map_err(|error| failed(error.into()))? {
+        Some(key) => key.cosigner().clone(),
+        None => {
+            data_dir::prepare(&config.process.data)?;
+            let (name, clock) = (&config.events.witness_name, Arc::new(SystemClock::new()));
+            let logs = config.events.witness_logs.0.clone();
+            WitnessService::open(Arc::new(RealFs), clock, &dir, name, logs)
+                .map_err(|error| failed(error.into()))?
+                .key()
+                .clone()
+        }
+    };
+    if args.json {
+        out::json(&serde_json::json!({ "witness_key": key.to_string() }))?;
+    } else {
+        out::line(&key)?;
+    }
     Ok(Exit::Ok)
 }
 

@@ -1,4 +1,4 @@
-//! `forebay events verify`.
+//! `forebay events verify`. A store that a server has open is in `events_verify_server`.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -6,29 +6,34 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_events::checkpoint::VerifierKey;
-use forebay_events::store::{Verified, read_anchor, verify};
+use forebay_events::checkpoint::{CosignerKey, VerifierKey};
+use forebay_events::store::{Kept, Verified, read_anchor, verify_kept};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+use super::events_verify_server;
 use super::settings::{DataArgs, wrong};
+use crate::config::anchor;
 use crate::exit::{Coded, Exit};
-use crate::out;
+use crate::{out, wiring};
 
 const AFTER_HELP: &str = "\
 Examples:
   forebay events verify
   forebay events verify --since checkpoint-of-last-month.txt --key 'forebay.local/events+...'
   forebay events verify --anchor /mnt/elsewhere/checkpoints
-  forebay events verify --server http://127.0.0.1:8090
+  forebay events verify --anchor s3://bucket/checkpoints --witness 'witness.example/w1+...'
+  forebay events verify --server http://127.0.0.1:8090 --anchor /mnt/elsewhere/checkpoints
 
 Reads every segment and the log, computes the BLAKE3 digest of each sealed file, hashes every event,
 builds the tree from those hashes alone, and compares it with the stored tree and with every
 checkpoint signed by this store. Filters and indexes are compared with the events. An event is
 reported as absent unless a signed entry of the store names it as removed. --since and --anchor add
-checkpoints kept elsewhere. Only they can show that the whole store was replaced, including its
-key, or that its newest checkpoints were removed; give --key with --since. A store that a server has
-open is verified by that server, with --server, while it serves.
+checkpoints kept elsewhere. Only they, and cosignatures of witnesses, can show that the whole store
+was replaced, including its key, or was rolled back with all of its files; give --key with --since.
+The witnesses in events.witnesses are expected to have cosigned a checkpoint, unless --witness names
+others. A store that a server has open is verified by that server, with --server, while it serves.
+Checkpoints kept elsewhere and cosignatures are then checked here, with proofs of the server.
 
 Exit codes: 0 everything is unchanged; 1 something was changed and is named; 3 the store cannot be
 read or is in use.";
@@ -41,14 +46,18 @@ pub(super) struct Args {
     /// File with an earlier signed note. May be repeated.
     #[arg(long, value_name = "FILE")]
     since: Vec<PathBuf>,
-    /// Directory with the checkpoints that `events.anchor` published.
-    #[arg(long, value_name = "DIR")]
-    anchor: Option<PathBuf>,
+    /// Directory or s3://BUCKET/PREFIX with checkpoints that `events.anchor` published. May be
+    /// repeated.
+    #[arg(long, value_name = "PLACE")]
+    anchor: Vec<String>,
     /// Verifier key of the notes [default: that in --anchor, or the store's own].
     #[arg(long, value_name = "KEY")]
     key: Option<VerifierKey>,
+    /// Key of a witness that must have cosigned a checkpoint. May be repeated.
+    #[arg(long, value_name = "KEY")]
+    witness: Vec<CosignerKey>,
     /// Verify the store of the running server at this URL, such as http://127.0.0.1:8090.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["since", "anchor", "key"])]
+    #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// API key for the server, with scope read.
     #[arg(long, value_name = "KEY", requires = "server")]
@@ -60,29 +69,22 @@ pub(super) struct Args {
 
 /// Maximum number of faults named.
 const FAULTS_PRINTED: usize = 100;
-/// Maximum size of a server's answer.
-const ANSWER_SIZE_MAX: u64 = 4 << 20;
-
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut kept = kept(args)?;
     if let Some(server) = &args.server {
-        return on_server(args, server);
+        let answer = events_verify_server::verify(server, args.api_key.as_deref(), &kept)?;
+        let is_sound = answer["sound"].as_bool() == Some(true);
+        show(&answer, args.json)?;
+        return Ok(if is_sound { Exit::Ok } else { Exit::Failed });
     }
     let config = args.data.resolve()?.config().map_err(wrong)?;
     let dir = crate::layout::events(&config.process.data);
-    let mut since = Vec::new();
-    for path in &args.since {
-        since.push(std::fs::read_to_string(path).map_err(|error| {
-            Coded::wrap(Exit::Start, format!("cannot read {}", path.display()), error.into())
-        })?);
+    if kept.witnesses.is_empty() {
+        let witnesses = config.events.witnesses.0.iter().map(|(_, key)| key.clone());
+        kept.witnesses = witnesses.collect();
+        kept.quorum = usize::try_from(config.events.witness_quorum).unwrap_or(usize::MAX);
     }
-    let mut key = args.key.clone();
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
-    if let Some(dir) = &args.anchor {
-        let anchored = read_anchor(&*fs, dir)
-            .map_err(|error| Coded::wrap(Exit::Start, "cannot read --anchor", error.into()))?;
-        since.extend(anchored.notes);
-        key = key.or(anchored.key);
-    }
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::no_length().with_style(
             ProgressStyle::with_template("{pos} events {per_sec} {elapsed}")
@@ -92,19 +94,43 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         ProgressBar::hidden()
     };
     let started = Instant::now();
-    let verified = verify(&fs, &dir, &since, key.as_ref(), &|events| bar.inc(events));
+    let verified = verify_kept(&fs, &dir, &kept, &|events| bar.inc(events));
     let took = started.elapsed();
     bar.finish_and_clear();
     let verified = verified.map_err(|error| {
         Coded::wrap(Exit::Start, format!("cannot verify {}", dir.display()), error.into())
     })?;
     let answer = answer(&verified, took.as_secs_f64());
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        print(&answer)?;
-    }
+    show(&answer, args.json)?;
     Ok(if verified.faults.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+fn show(answer: &Value, json: bool) -> anyhow::Result<()> {
+    if json { out::json(answer) } else { print(answer) }
+}
+
+/// Reads what was kept elsewhere.
+fn kept(args: &Args) -> anyhow::Result<Kept> {
+    let mut since = Vec::new();
+    for path in &args.since {
+        since.push(std::fs::read_to_string(path).map_err(|error| {
+            Coded::wrap(Exit::Start, format!("cannot read {}", path.display()), error.into())
+        })?);
+    }
+    let mut key = args.key.clone();
+    for place in &args.anchor {
+        let named = anchor(place).map_err(|error| Coded::error(Exit::Usage, error))?;
+        let files = wiring::anchors::files(&named).ok_or_else(|| {
+            let text = "--anchor must be a directory or s3://BUCKET/PREFIX, which can be read back";
+            Coded::error(Exit::Usage, text)
+        })?;
+        let anchored = read_anchor(&*files)
+            .map_err(|error| Coded::wrap(Exit::Start, "cannot read --anchor", error.into()))?;
+        since.extend(anchored.notes);
+        key = key.or(anchored.key);
+    }
+    let (witnesses, quorum) = (args.witness.clone(), args.witness.len());
+    Ok(Kept { since, key, witnesses, quorum })
 }
 
 /// Returns the result as a server answers it.
@@ -119,6 +145,8 @@ fn answer(verified: &Verified, seconds: f64) -> Value {
         "file_bytes": verified.file_bytes,
         "segments": verified.segments,
         "checkpoints": verified.checkpoints,
+        "cosigned_events": verified.witnessed.map(|it| it.events),
+        "witnesses": verified.witnessed.map_or(0, |it| it.witnesses),
         "root": verified.root.map(|root| root.to_string()),
         "seconds": seconds,
         "faults": faults,
@@ -148,6 +176,12 @@ fn print(answer: &Value) -> anyhow::Result<()> {
             number("pruned_before_recording")
         ))?;
     }
+    if let Some(events) = answer["cosigned_events"].as_u64() {
+        let witnesses = number("witnesses");
+        out::line(format_args!(
+            "cosigned     {events} events, by {witnesses} of the given witnesses"
+        ))?;
+    }
     if let Some(root) = answer["root"].as_str() {
         out::line(format_args!("root         {root}"))?;
     }
@@ -162,41 +196,4 @@ fn print(answer: &Value) -> anyhow::Result<()> {
         0 => Ok(()),
         count => out::line(format_args!("WRONG        {count} more faults")),
     }
-}
-
-/// Asks a server to verify its event store.
-fn on_server(args: &Args, server: &str) -> anyhow::Result<Exit> {
-    let server = server.trim_end_matches('/');
-    let server = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
-    };
-    let url = format!("{server}/v1/events/verify");
-    let mut request = ureq::get(&url).config().http_status_as_error(false).build();
-    if let Some(key) = &args.api_key {
-        request = request.header("authorization", format!("Bearer {key}"));
-    }
-    let failed = |what: &str| {
-        let text = format!("cannot {what} {server}");
-        |error: ureq::Error| Coded::wrap(Exit::Start, text, error.into())
-    };
-    let mut response = request.call().map_err(failed("connect to"))?;
-    let body = response.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
-    let body = body.map_err(failed("read the answer of"))?;
-    let answer: Value = serde_json::from_str(&body).unwrap_or_default();
-    if !response.status().is_success() {
-        let message = answer["error"]["message"].as_str().map_or(body, str::to_owned);
-        let text = format!("{server} refuses ({}): {message}", response.status());
-        return Err(Coded::error(Exit::Start, text));
-    }
-    let Some(sound) = answer["sound"].as_bool() else {
-        let text = format!("{server} did not answer with the result of a verification");
-        return Err(Coded::error(Exit::Start, text));
-    };
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        print(&answer)?;
-    }
-    Ok(if sound { Exit::Ok } else { Exit::Failed })
 }

@@ -18,6 +18,7 @@ mod events_proof;
 mod events_read;
 mod events_tail;
 mod events_verify;
+mod events_verify_server;
 mod fsck;
 mod intake;
 mod inventory;

@@ -194,10 +194,24 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
         ("appends_max", !(1..=256).contains(&events.appends_max), "1 to 256"),
         ("reads_max", !(1..=256).contains(&events.reads_max), "1 to 256"),
     ];
-    let origin = events.origin.as_deref().unwrap_or("x");
-    if origin.contains('+') || origin.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let text = "events.origin must not contain spaces or plus signs";
-        return Err(ConfigError::Conflict(text.to_owned()));
+    let names = [
+        ("origin", events.origin.as_deref().unwrap_or("x")),
+        ("witness_name", &events.witness_name),
+    ];
+    let bad = |name: &str| {
+        name.is_empty()
+            || name.contains('+')
+            || name.chars().any(|c| c.is_whitespace() || c.is_control())
+    };
+    if let Some((key, _)) = names.into_iter().find(|(_, name)| bad(name)) {
+        let text = format!("events.{key} must not be empty or contain spaces or plus signs");
+        return Err(ConfigError::Conflict(text));
+    }
+    let witnesses = events.witnesses.0.len();
+    if witnesses > 0 && !(1..=witnesses).contains(&(events.witness_quorum as usize)) {
+        let text =
+            format!("events.witness_quorum must be 1 to {witnesses}, the number of witnesses");
+        return Err(ConfigError::Conflict(text));
     }
     match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
         Some((key, _, allowed)) => {

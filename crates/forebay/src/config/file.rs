@@ -7,7 +7,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigError;
 use super::nearest::nearest;
-use super::settings::{SETTINGS, find};
+use super::settings::{SETTINGS, Setting, find};
+use super::value::Toml;
 
 /// Maximum size. A configuration is a page or two, so a larger file is the wrong file.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -81,7 +82,7 @@ impl Parsed<'_> {
             .any(|setting| setting.key.strip_prefix(&*key).is_some_and(|r| r.starts_with('.')));
         match (value.get_ref(), find(&key)) {
             (DeValue::Table(table), None) if is_section => self.table(&key, table),
-            (value, Some(setting)) => match scalar(value) {
+            (value, Some(setting)) => match scalar(value).or_else(|| list(value, setting)) {
                 Some(text) => self.entries.push(Entry { key: setting.key, text, line }),
                 None => self.refuse(
                     line,
@@ -105,6 +106,17 @@ impl Parsed<'_> {
 
 fn hint_without_nearest() -> &'static str {
     "`forebay config show` lists every key"
+}
+
+/// Returns the texts of a list, separated by commas, for a setting that may be one.
+fn list(value: &DeValue<'_>, setting: &Setting) -> Option<String> {
+    let DeValue::Array(items) = value else { return None };
+    let texts = items.iter().map(|item| match item.get_ref() {
+        DeValue::String(text) if !text.contains(',') => Some(text.to_string()),
+        _ => None,
+    });
+    let texts: Option<Vec<String>> = texts.collect();
+    texts.filter(|_| setting.toml == Toml::List).map(|texts| texts.join(","))
 }
 
 /// Returns the text of a scalar, in whichever form TOML wrote it.

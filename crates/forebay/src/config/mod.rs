@@ -8,6 +8,7 @@
 //! line and the nearest known key; nothing else in the workspace reads files, environment or
 //! arguments for settings.
 
+mod anchors;
 mod cache;
 mod database;
 mod error;
@@ -25,6 +26,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use anchors::{Anchor, Anchors, SyslogAddress, Witnesses, anchor, public};
 pub(crate) use cache::OutputLimit;
 pub(crate) use database::{DatabaseKind, DatabaseTls};
 pub(crate) use events::{Preset, mappings};

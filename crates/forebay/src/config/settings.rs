@@ -13,6 +13,7 @@ use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
 use forebay_events::segment::Compression;
 
+use super::anchors::{Anchors, WitnessLogs, Witnesses};
 use super::cache::OutputLimit;
 use super::database::{DatabaseTls, DatabaseUrl};
 use super::events::{ByStream, Preset, Retentions, Zones};
@@ -348,12 +349,25 @@ settings! {
         compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
         /// How often a checkpoint is signed while events arrive. Empty: 10s; 1s in max-durability.
         checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
-        /// Directory outside the data directory, on another machine if possible, into which signed
-        /// checkpoints are published. `forebay events verify --anchor` compares the store with them.
-        /// Empty: none.
-        anchor("events.anchor"): Option<PathBuf> = "";
-        /// Minimum time between two published checkpoints.
+        /// Places outside the data directory, on other machines if possible, into which signed
+        /// checkpoints are published: directories, s3://BUCKET/PREFIX, https://HOST/PATH (the body of
+        /// a POST request), syslog://HOST:PORT (UDP) or syslog+tcp://HOST:PORT. Separate several by
+        /// commas. `forebay events verify --anchor` compares the store with those in a directory or
+        /// bucket. Empty: none.
+        anchor("events.anchor"): Anchors = "";
+        /// Minimum time between two published checkpoints, and between two that witnesses cosign.
         anchor_interval("events.anchor_interval"): HumanDuration = "1m";
+        /// Witnesses that cosign checkpoints (C2SP tlog-witness): the URL of each, to which
+        /// add-checkpoint is appended, a space, and its key. Separate several by commas. Empty: none.
+        witnesses("events.witnesses"): Witnesses = "";
+        /// Number of witnesses that must have cosigned a checkpoint before it is served as the newest
+        /// one.
+        witness_quorum("events.witness_quorum"): u32 = "1";
+        /// Verifier keys of logs for which this server is a witness, at POST /witness/add-checkpoint.
+        /// Separate several by commas. Empty: none.
+        witness_logs("events.witness_logs"): WitnessLogs = "";
+        /// Name of the key with which this server cosigns as a witness. Used when the key is created.
+        witness_name("events.witness_name"): String = "forebay.local/witness";
         /// How long events are kept, from their arrival. Empty: forever. 30d applies to every
         /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";

@@ -22,6 +22,8 @@ pub(crate) enum Toml {
     Number,
     /// `true` or `false`.
     Flag,
+    /// In quotes, separated by commas, or a list of texts.
+    List,
 }
 
 /// A type a setting can have.

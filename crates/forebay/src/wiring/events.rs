@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use forebay_api::events::{self, Settings};
-use forebay_base::clock::SystemClock;
+use forebay_base::clock::{Clock, SystemClock};
 use forebay_base::fs::RealFs;
+use forebay_events::witness::WitnessService;
 use forebay_events::{Options, Store};
 
 use crate::config::{Config, Preset, mappings};
 use crate::layout;
 use crate::serve::Subsystem;
+use crate::wiring::anchors;
 
 /// Returns the configured options of the store: the preset's, except where a setting overrides
 /// them.
@@ -25,8 +27,10 @@ pub(crate) fn options(config: &Config) -> Options {
     options.merkle = from.merkle;
     options.verified_reads = from.verified_reads;
     options.retention.clone_from(&from.retention.0);
-    options.anchor.clone_from(&from.anchor);
+    options.anchors = anchors::places(&from.anchor);
     options.anchor_interval = from.anchor_interval.get();
+    options.witnesses = anchors::witnesses(&from.witnesses);
+    options.witness_quorum = size(from.witness_quorum.into());
     options.request_window = from.idempotency_window.get();
     options.retention_size = from.retention_size.map(|bytes| bytes.0);
     if let Some(origin) = &from.origin {
@@ -57,9 +61,10 @@ pub(crate) fn options(config: &Config) -> Options {
 /// Opens the event store in the data directory.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     let dir = layout::events(&config.process.data);
-    let clock = Arc::new(SystemClock::new());
-    let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options(config))
-        .with_context(|| format!("cannot open the event store in {}", dir.display()))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let opened = Store::open(Arc::new(RealFs), Arc::clone(&clock), &dir, options(config));
+    let (store, recovered) =
+        opened.with_context(|| format!("cannot open the event store in {}", dir.display()))?;
     tracing::info!(
         created = recovered.created,
         events_in_segments = recovered.events_in_segments,
@@ -72,6 +77,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     );
     let from = &config.events;
     let settings = Settings {
+        witness: open_witness(config, clock)?.map(Arc::new),
         mappings: mappings(from),
         appends_max: from.appends_max,
         reads_max: from.reads_max,
@@ -81,6 +87,21 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
         body_idle: from.body_idle_timeout.get(),
     };
     Ok(events::subsystem(store, &settings))
+}
+
+/// Opens the witness for the logs of others, if there are any. The store's lock covers it.
+fn open_witness(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Option<WitnessService>> {
+    let logs = &config.events.witness_logs.0;
+    if logs.is_empty() {
+        return Ok(None);
+    }
+    let dir = layout::witness(&config.process.data);
+    let name = &config.events.witness_name;
+    let witness = WitnessService::open(Arc::new(RealFs), clock, &dir, name, logs.clone());
+    let witness =
+        witness.with_context(|| format!("cannot open the witness in {}", dir.display()))?;
+    tracing::info!(logs = logs.len(), key = %witness.key(), "witness open");
+    Ok(Some(witness))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
 //! first segment of its routes in `ROUTE_CLASSES` of `forebay-api`.
 
+pub(crate) mod anchors;
 pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod floor;

@@ -15,7 +15,7 @@ use forebay_base::waiting::Gone;
 use super::leaves::Leaves;
 use super::segments::{self, Handle, Opened, Placed};
 use super::signed::History;
-use super::{Fault, Verified, Verifying};
+use super::{Fault, Kept, Verified, Verifying};
 use crate::format::leaf;
 use crate::format::system::SystemEntry;
 use crate::memory::Run;
@@ -44,7 +44,7 @@ impl Inner {
         let history = self.checkpoints.as_ref().map(|checkpoints| {
             let checkpoints = checkpoints.lock();
             let own = Some(checkpoints.key.verifier().clone());
-            History { own, notes: Some(checkpoints.history.notes()) }
+            History::new(&*self.fs, &self.dir, own, Some(checkpoints.history.notes()))
         });
         let view = self.view();
         let manifest = self.manifest_of(&view);
@@ -74,9 +74,21 @@ impl Inner {
         }
         if let Some(history) = history {
             let source = Source { view: &view };
-            verifying.proofs(&leaves, end_seq, &opened, Some(&source), history, since, None);
+            let kept = self.kept(since);
+            verifying.proofs(&leaves, end_seq, &opened, Some(&source), history, &kept);
         }
         Ok(verifying.verified)
+    }
+
+    /// Checkpoints that were kept elsewhere, and the witnesses of the options, once one cosigned.
+    fn kept(&self, since: &[String]) -> Kept {
+        let since = since.to_vec();
+        let mut kept = Kept { since, ..Kept::default() };
+        if self.cosigned.lock().has_some() {
+            kept.witnesses = self.options.witnesses.iter().map(|it| it.key.clone()).collect();
+            kept.quorum = self.options.witness_quorum;
+        }
+        kept
     }
 
     /// The manifest of a view.

@@ -1,15 +1,20 @@
-//! Signed checkpoints: those of the store, and those that were kept elsewhere.
+//! Signed checkpoints: those of the store, those that were kept elsewhere, and the one that witnesses
+//! cosigned.
 //!
-//! Invariant: the store's checkpoints are numbered without gaps, and every checkpoint of its key that
-//! was kept elsewhere is among them; otherwise its history was cut.
+//! Invariant: the store's checkpoints are numbered without gaps, the copy of the newest one is of the
+//! last of them or of the one before, and every checkpoint of its key that was kept elsewhere is among
+//! them; otherwise its history was cut.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
 
-use super::{Fault, Inside, Segments, Source, Verifying};
-use crate::checkpoint::{self, Checkpoint, HistoryError, Notes, VerifierKey, load_key};
+use super::{Fault, Inside, Kept, Segments, Source, Verifying, Witnessed};
+use crate::checkpoint::{self, Checkpoint, HistoryError, NoteError, Notes, VerifierKey, load_key};
 use crate::merkle::{Hash, Tree};
+use crate::store::{cosigned, newest};
 
 /// A checkpoint whose signature is right.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +30,24 @@ pub(super) struct Signed {
 pub(super) struct History {
     pub(super) own: Option<VerifierKey>,
     pub(super) notes: Option<Notes>,
+    /// The copy of the newest note, or why it cannot be read.
+    pub(super) copy: Result<Option<String>, String>,
+    /// The note that witnesses cosigned, or why it cannot be read.
+    pub(super) cosigned: Result<Option<String>, String>,
+}
+
+impl History {
+    /// The key and notes, with what else the store has of its checkpoints.
+    pub(super) fn new(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        own: Option<VerifierKey>,
+        notes: Option<Notes>,
+    ) -> Self {
+        let copy = newest::read(fs, dir).map_err(|error| chain(&error).to_string());
+        let cosigned = cosigned::read(fs, dir).map_err(|error| chain(&error).to_string());
+        Self { own, notes, copy, cosigned }
+    }
 }
 
 impl Verifying<'_> {
@@ -44,7 +67,7 @@ impl Verifying<'_> {
         let (id, path) = (self.manifest.log_id, self.dir.join("checkpoints"));
         let notes = checkpoint::History::read(&**self.fs, &path, id);
         let notes = notes.map_err(|error| self.checkpoint_fault(chain(&error).to_string())).ok();
-        History { own, notes }
+        History::new(&**self.fs, self.dir, own, notes)
     }
 
     /// Checks signature and root of the store's own checkpoints, and of the given ones.
@@ -53,10 +76,12 @@ impl Verifying<'_> {
         tree: Option<&Tree>,
         open: Option<&Source<'_>>,
         history: History,
-        since: &[String],
-        key: Option<&VerifierKey>,
+        kept: &Kept,
     ) {
-        let History { own, notes } = history;
+        let History { own, notes, copy, cosigned } = history;
+        let (since, key) = (&kept.since, kept.key.as_ref());
+        let readable = notes.is_some();
+        let mut latest = None;
         let mut numbers = Numbers::default();
         let mut roots: HashMap<u64, Hash> = HashMap::new();
         if let (Some(notes), true) = (&notes, notes.as_ref().is_some_and(|it| it.torn() > 0)) {
@@ -66,7 +91,8 @@ impl Verifying<'_> {
                 notes.torn()
             ));
         }
-        let sizes = since_sizes(since);
+        let cosigned_note = cosigned.as_ref().ok().and_then(Option::as_ref);
+        let sizes = sizes_of(since.iter().chain(cosigned_note));
         for note in notes.into_iter().flatten() {
             match (note, &own) {
                 (Ok(note), Some(own)) => {
@@ -77,9 +103,22 @@ impl Verifying<'_> {
                     if sizes.contains(&checkpoint.size) {
                         roots.insert(checkpoint.size, checkpoint.root);
                     }
+                    latest = Some(checkpoint);
                 }
                 (Ok(_), None) => {}
                 (Err(error), _) => self.unreadable(&error),
+            }
+        }
+        if let (true, Some(own)) = (readable, &own) {
+            self.copy(tree, open, copy, latest.as_ref(), own);
+            if let Some(witnessed) = self.cosigned(tree, open, cosigned, own, kept)
+                && !roots.contains_key(&witnessed.events)
+            {
+                let size = witnessed.events;
+                self.checkpoint_fault(format!(
+                    "the checkpoint of {size} events, which witnesses cosigned, is missing from the \
+                     store: its checkpoints were cut"
+                ));
             }
         }
         if let (Some(key), Some(own)) = (key, &own)
@@ -98,6 +137,81 @@ impl Verifying<'_> {
                      store: its checkpoints were cut",
                     checkpoint.size
                 ));
+            }
+        }
+    }
+
+    /// Checks the checkpoint that witnesses cosigned.
+    fn cosigned(
+        &mut self,
+        tree: Option<&Tree>,
+        open: Option<&Source<'_>>,
+        note: Result<Option<String>, String>,
+        own: &VerifierKey,
+        kept: &Kept,
+    ) -> Option<Witnessed> {
+        let quorum = kept.quorum.max(usize::from(!kept.witnesses.is_empty()));
+        let note = match note {
+            Ok(note) => note,
+            Err(error) => {
+                self.checkpoint_fault(error);
+                return None;
+            }
+        };
+        let Some(note) = note else {
+            if quorum > 0 {
+                self.checkpoint_fault("no checkpoint was cosigned by witnesses".to_owned());
+            }
+            return None;
+        };
+        let checkpoint = self.note(tree, open, &note, own)?;
+        let note = checkpoint::SignedNote::parse(note.as_bytes()).ok()?;
+        let mut times = Vec::new();
+        for key in &kept.witnesses {
+            match key.verify(&note) {
+                Ok(time_s) => times.push(time_s),
+                Err(NoteError::NotSigned { .. }) => {}
+                Err(error) => self.checkpoint_fault(format!("the cosigned checkpoint: {error}")),
+            }
+        }
+        let (events, witnesses) = (checkpoint.size, times.len());
+        if witnesses < quorum {
+            self.checkpoint_fault(format!(
+                "the checkpoint of {events} events is cosigned by {witnesses} of the given \
+                 witnesses, not by {quorum}"
+            ));
+        }
+        let witnessed = Witnessed { events, witnesses, time_s: times.into_iter().min() };
+        self.verified.witnessed = Some(witnessed);
+        Some(witnessed)
+    }
+
+    /// Compares the copy of the newest note with the last one of the history.
+    fn copy(
+        &mut self,
+        tree: Option<&Tree>,
+        open: Option<&Source<'_>>,
+        copy: Result<Option<String>, String>,
+        latest: Option<&Checkpoint>,
+        own: &VerifierKey,
+    ) {
+        let note = match copy {
+            Ok(note) => note,
+            Err(error) => return self.checkpoint_fault(error),
+        };
+        let copied = note.as_deref().map(|note| Checkpoint::open(note.as_bytes(), own)).transpose();
+        let copied = match copied {
+            Ok(copied) => copied,
+            Err(error) => {
+                let error = chain(&error);
+                return self.checkpoint_fault(format!("the copy of the newest one: {error}"));
+            }
+        };
+        if let Some(found) = newest::contradiction(copied.as_ref(), latest) {
+            self.checkpoint_fault(found);
+            // The events it covers must be there all the same.
+            if let Some(note) = note {
+                self.note(tree, open, &note, own);
             }
         }
     }
@@ -141,13 +255,13 @@ impl Verifying<'_> {
     }
 }
 
-/// The sizes of the checkpoints that were kept elsewhere.
-fn since_sizes(since: &[String]) -> std::collections::HashSet<u64> {
+/// The sizes of checkpoints.
+fn sizes_of<'a>(notes: impl Iterator<Item = &'a String>) -> std::collections::HashSet<u64> {
     let size = |note: &String| {
         let note = checkpoint::SignedNote::parse(note.as_bytes()).ok()?;
         Some(Checkpoint::parse(note.text()).ok()?.size)
     };
-    since.iter().filter_map(size).collect()
+    notes.filter_map(size).collect()
 }
 
 /// The numbers of the store's checkpoints, in order.
