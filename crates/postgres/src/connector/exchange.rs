@@ -134,7 +134,8 @@ impl Exchanged {
     pub(super) async fn drop(&self, client: &Client, table: &TableName) -> Result<()> {
         let dropped = client.batch_execute(&self.drop).await;
         dropped.map_err(|error| {
-            let act = format!("let rows of {table} exchange values of {} ({})", self.name, self.drop);
+            let act =
+                format!("let rows of {table} exchange values of {} ({})", self.name, self.drop);
             refused(act, error)
         })
     }

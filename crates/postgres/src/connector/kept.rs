@@ -221,9 +221,8 @@ impl Kept {
     ) -> Option<String> {
         let (table, aside, only) = (name.sql(), staged.sql(), self.only());
         let key = self.key_of(written)?;
-        let is_set = |name: &&&str| {
-            !(self.assigned.iter().any(|of| of == **name) && key.contains(name))
-        };
+        let is_set =
+            |name: &&&str| !(self.assigned.iter().any(|of| of == **name) && key.contains(name));
         let set: Vec<&str> = written.iter().filter(is_set).copied().collect();
         if set.is_empty() {
             return None;

@@ -245,9 +245,8 @@ impl Replacing<'_> {
         kept: &Kept,
         statements: &str,
     ) -> Result<Vec<Exchanged>> {
-        let act = |error| {
-            refused(format!("replace the rows of {} ({statements})", self.name), error)
-        };
+        let act =
+            |error| refused(format!("replace the rows of {} ({statements})", self.name), error);
         let mut exchanged: Vec<Exchanged> = Vec::new();
         loop {
             let attempt = format!("savepoint forebay_replace; {statements}");

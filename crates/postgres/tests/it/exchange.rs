@@ -3,8 +3,10 @@
 use crate::copying::{Copy, Databases, chain};
 
 /// Rows of `t`, which refer to nothing, and those that they become: a pair, a chain and a ring.
-const BEFORE: &str = "(1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e'), (6, 'f'), (7, 'g'), (8, null)";
-const AFTER: &str = "(1, 'b'), (2, 'a'), (3, 'd'), (4, 'new'), (5, 'f'), (6, 'g'), (7, 'e'), (8, 'h')";
+const BEFORE: &str =
+    "(1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e'), (6, 'f'), (7, 'g'), (8, null)";
+const AFTER: &str =
+    "(1, 'b'), (2, 'a'), (3, 'd'), (4, 'new'), (5, 'f'), (6, 'g'), (7, 'e'), (8, 'h')";
 const ROWS: &str = "1b 2a 3d 4new 5f 6g 7e 8h";
 
 fn databases() -> Option<Databases> {
@@ -36,13 +38,22 @@ where i.indrelid = 't'::regclass";
 fn rows_exchange_values_of_every_kind_of_unique_index_and_keep_what_refers_to_them() {
     let Some(databases) = databases() else { return };
     for (name, unique) in [
-        ("constraint", "alter table t add constraint \"Once\" unique (v); comment on constraint \"Once\" on t is 'kept'"),
-        ("index", "create unique index \"on v\" on t (v) include (id) with (fillfactor = 70); comment on index \"on v\" is 'kept'"),
+        (
+            "constraint",
+            "alter table t add constraint \"Once\" unique (v); comment on constraint \"Once\" on t is 'kept'",
+        ),
+        (
+            "index",
+            "create unique index \"on v\" on t (v) include (id) with (fillfactor = 70); comment on index \"on v\" is 'kept'",
+        ),
         ("expression", "create unique index on t (lower(v)) where id < 100"),
         ("exclusion", "alter table t add constraint apart exclude using btree (v with =)"),
         ("nulls", "alter table t add unique nulls not distinct (v)"),
-        ("several", "create unique index one on t (v); create unique index two on t ((v || '!')); cluster t using one; \
-                     alter table t add constraint three unique (v); create index four on t (v)"),
+        (
+            "several",
+            "create unique index one on t (v); create unique index two on t ((v || '!')); cluster t using one; \
+                     alter table t add constraint three unique (v); create index four on t (v)",
+        ),
         ("deferrable", "alter table t add unique (v) deferrable"),
     ] {
         databases.dst(&format!(
@@ -105,8 +116,16 @@ fn an_index_that_would_not_be_the_same_is_an_error_with_a_way_out_and_nothing_ch
     let Some(databases) = databases() else { return };
     databases.src("alter table t alter v set not null");
     for (name, setup, obstacle) in [
-        ("two keys", "create table by_v (v text references t (v)); insert into by_v values ('a')", "foreign keys refer to it: public.by_v.by_v_v_fkey"),
-        ("identity", "alter table t alter v set not null; alter table t replica identity using index t_v_key", "replica identity of the table"),
+        (
+            "two keys",
+            "create table by_v (v text references t (v)); insert into by_v values ('a')",
+            "foreign keys refer to it: public.by_v.by_v_v_fkey",
+        ),
+        (
+            "identity",
+            "alter table t alter v set not null; alter table t replica identity using index t_v_key",
+            "replica identity of the table",
+        ),
     ] {
         databases.dst(
             "drop table if exists t, by_v, refers cascade;

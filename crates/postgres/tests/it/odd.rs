@@ -17,8 +17,24 @@ fn any_name_of_a_schema_a_table_or_a_column_is_copied_in_every_mode() {
     let long = "n".repeat(63);
     let umlauts = format!("{}x", "ü".repeat(31));
     let names = [
-        "we\"ird", "Größe", &long, &umlauts, "UPPER Case", "select", "a.b", " space ", "%s $1 :x",
-        "it's", "line\nend", "back\\slash", "日本語", "--", "/*", "pg_x", "oid2", "\u{1F600}",
+        "we\"ird",
+        "Größe",
+        &long,
+        &umlauts,
+        "UPPER Case",
+        "select",
+        "a.b",
+        " space ",
+        "%s $1 :x",
+        "it's",
+        "line\nend",
+        "back\\slash",
+        "日本語",
+        "--",
+        "/*",
+        "pg_x",
+        "oid2",
+        "\u{1F600}",
     ];
     for (number, name) in names.iter().enumerate() {
         let of = format!("{}.{}", quoted(name), quoted(name));
@@ -45,9 +61,13 @@ fn any_name_of_a_schema_a_table_or_a_column_is_copied_in_every_mode() {
             if at == 0 {
                 databases.dst(&format!("alter table {} add primary key ({column})", quoted(name)));
                 // From now on rows are replaced inside the table.
-                databases.dst(&format!("create view \"of {number}\" as select * from {}", quoted(name)));
+                databases
+                    .dst(&format!("create view \"of {number}\" as select * from {}", quoted(name)));
             }
-            let rows = format!("select string_agg({column} || v, ' ' order by {column}) from {}", quoted(name));
+            let rows = format!(
+                "select string_agg({column} || v, ' ' order by {column}) from {}",
+                quoted(name)
+            );
             assert_eq!(databases.dst(&rows), "1a 2b", "{name:?} {target}");
         }
         let stream = json!({ "name": of, "sync_mode": "incremental", "cursor_field": name });
@@ -58,7 +78,8 @@ fn any_name_of_a_schema_a_table_or_a_column_is_copied_in_every_mode() {
     let discovered = databases.runtime.block_on(databases.source().discover()).unwrap();
     assert_eq!(discovered.len(), names.len());
     for found in discovered {
-        let copy = Copy::new(json!({ "name": found.name }), "again", json!({ "write_mode": "replace" }));
+        let copy =
+            Copy::new(json!({ "name": found.name }), "again", json!({ "write_mode": "replace" }));
         let run = databases.runtime.block_on(copy.run(&databases, &found.name));
         run.unwrap_or_else(|error| panic!("{:?}: {}", found.name, chain(&error)));
         databases.dst("drop table again");
@@ -72,7 +93,8 @@ fn a_name_that_is_too_long_is_refused_and_not_shortened() {
     let long = "n".repeat(63);
     databases.dst(&format!("create table {long} (id int); insert into {long} values (1)"));
     for mode in ["append", "replace"] {
-        let copy = Copy::new(json!({ "name": "t" }), &format!("{long}x"), json!({ "write_mode": mode }));
+        let copy =
+            Copy::new(json!({ "name": "t" }), &format!("{long}x"), json!({ "write_mode": mode }));
         let refused = databases.runtime.block_on(copy.run(&databases, mode)).unwrap_err();
         assert!(chain(&refused).contains("too long"), "{}", chain(&refused));
         assert_eq!(databases.dst(&format!("select count(*) from {long}")), "1");
@@ -81,7 +103,10 @@ fn a_name_that_is_too_long_is_refused_and_not_shortened() {
 
 /// Types, and values of them.
 const TYPES: &[(&str, &str)] = &[
-    ("timestamptz", "('infinity'), ('-infinity'), ('4713-01-01 00:00:00 BC'), ('294246-12-31 23:59:59.999999Z')"),
+    (
+        "timestamptz",
+        "('infinity'), ('-infinity'), ('4713-01-01 00:00:00 BC'), ('294246-12-31 23:59:59.999999Z')",
+    ),
     ("timestamp", "('infinity'), ('-infinity'), ('0044-03-15 12:00 BC')"),
     ("date", "('infinity'), ('-infinity'), ('4713-01-01 BC'), ('5874897-12-31')"),
     ("numeric", "('NaN'), ('Infinity'), ('-Infinity'), (1e-1000), (1e1000), (0.00), (-0.10)"),
@@ -199,7 +224,9 @@ fn values_of_every_type_arrive_unchanged_as_tuples_and_as_records() {
                 }
                 let found = databases.dst(&texts(into));
                 if found != expected {
-                    failed.push(format!("{of} into {into} by {mode}: {found:.200}, not {expected:.200}"));
+                    failed.push(format!(
+                        "{of} into {into} by {mode}: {found:.200}, not {expected:.200}"
+                    ));
                 }
             }
         }
@@ -215,7 +242,8 @@ fn values_that_records_cannot_hold_arrive_as_tuples_and_are_otherwise_an_error()
         create(&databases, &name, of, values);
         copy(&databases, &name, &name, "append").unwrap_or_else(|error| panic!("{of}: {error}"));
         assert_eq!(databases.dst(&texts(&name)), databases.src(&texts(&name)), "{of}");
-        let refused = copy(&databases, &format!("of_{name}"), &format!("by_records_{name}"), "append");
+        let refused =
+            copy(&databases, &format!("of_{name}"), &format!("by_records_{name}"), "append");
         let refused = refused.unwrap_err();
         assert!(refused.contains(reason), "{of}: {refused}");
         assert!(refused.contains("cast the column"), "{of}: {refused}");
@@ -233,9 +261,14 @@ fn a_table_of_1600_columns_is_copied_also_inside_a_table_that_others_refer_to() 
         let target = json!({ "write_mode": mode, "primary_key": if mode == "upsert" { vec!["id"] } else { vec![] } });
         let copy = Copy::new(json!({ "name": "t" }), mode, target);
         databases.runtime.block_on(copy.run(&databases, mode)).unwrap();
-        assert_eq!(databases.dst(&format!("select count(*), sum(c1599) from \"{mode}\"")), "2|3198");
+        assert_eq!(
+            databases.dst(&format!("select count(*), sum(c1599) from \"{mode}\"")),
+            "2|3198"
+        );
     }
-    databases.dst("alter table append add primary key (id); create table refers (id int references append)");
+    databases.dst(
+        "alter table append add primary key (id); create table refers (id int references append)",
+    );
     databases.dst("update append set c7 = 0");
     let copy = Copy::new(json!({ "name": "t" }), "append", json!({ "write_mode": "replace" }));
     databases.runtime.block_on(copy.run(&databases, "again")).unwrap();
@@ -246,7 +279,9 @@ fn a_table_of_1600_columns_is_copied_also_inside_a_table_that_others_refer_to() 
 fn a_key_at_the_destination_stays_though_its_columns_are_nullable_in_the_source() {
     let Some(databases) = Databases::new() else { return };
     databases.src("create table t (id int, v text); insert into t values (1, 'a'), (2, 'b')");
-    for (into, setup) in [("plain", "select"), ("seen", "create view of_seen as select * from seen")] {
+    for (into, setup) in
+        [("plain", "select"), ("seen", "create view of_seen as select * from seen")]
+    {
         databases.dst(&format!("create table {into} (id int primary key, v text); {setup}"));
         for mode in ["append", "replace"] {
             let copy = Copy::new(json!({ "name": "t" }), into, json!({ "write_mode": mode }));
@@ -266,7 +301,8 @@ fn a_key_at_the_destination_stays_though_its_columns_are_nullable_in_the_source(
 #[test]
 fn a_table_without_columns_is_refused_and_one_without_rows_is_copied() {
     let Some(databases) = Databases::new() else { return };
-    databases.src("create table bare (); insert into bare default values; create table empty (id int)");
+    databases
+        .src("create table bare (); insert into bare default values; create table empty (id int)");
     let bare = Copy::new(json!({ "name": "bare" }), "bare", json!({}));
     let refused = databases.runtime.block_on(bare.run(&databases, "load-1")).unwrap_err();
     assert!(refused.to_string().contains("has no columns"), "{refused}");
@@ -318,7 +354,9 @@ fn a_cursor_may_be_of_any_ordered_type_and_a_late_transaction_is_waited_for() {
     .enumerate()
     {
         let table = format!("t{number}");
-        pg.query(&format!("create table {table} (c {of}, n int); insert into {table} values ({first}, 1)"));
+        pg.query(&format!(
+            "create table {table} (c {of}, n int); insert into {table} values ({first}, 1)"
+        ));
         let stream = json!({ "name": table, "sync_mode": "incremental", "cursor_field": "c" });
         let (rows, cursor) = read(&reader, &stream, None);
         assert_eq!(rows, 1, "{of}");
@@ -334,12 +372,15 @@ fn a_cursor_may_be_of_any_ordered_type_and_a_late_transaction_is_waited_for() {
 fn a_transaction_that_has_its_number_but_has_not_written_the_table_is_waited_for() {
     use std::io::Write as _;
     let Some(pg) = crate::pg::postgres() else { return };
-    pg.query("create table t (x xid8 default pg_current_xact_id(), v text); create table other (v int)");
+    pg.query(
+        "create table t (x xid8 default pg_current_xact_id(), v text); create table other (v int)",
+    );
     let mut late = pg.session("postgres");
     let input = late.stdin.as_mut().unwrap();
     writeln!(input, "begin; insert into other values (1); set application_name = 'late';").unwrap();
     input.flush().unwrap();
-    while pg.query("select count(*) from pg_stat_activity where application_name = 'late'") == "0" {}
+    while pg.query("select count(*) from pg_stat_activity where application_name = 'late'") == "0" {
+    }
     pg.query("insert into t (v) values ('early')");
     let stream = json!({ "name": "t", "sync_mode": "incremental", "cursor_field": "x" });
     let error = Reader::new(&pg, "1ms").open(&stream, None, Division::Stable).err().unwrap();
@@ -366,7 +407,9 @@ fn a_cursor_that_nothing_can_follow_is_refused_and_one_of_the_future_is_noted() 
     .into_iter()
     .enumerate()
     {
-        pg.query(&format!("create table e{number} (c {of}); insert into e{number} values ('{value}')"));
+        pg.query(&format!(
+            "create table e{number} (c {of}); insert into e{number} values ('{value}')"
+        ));
         let stream = json!({ "name": format!("e{number}"), "sync_mode": "incremental", "cursor_field": "c" });
         let refused = reader.open(&stream, None, Division::Stable).err().unwrap().to_string();
         assert!(refused.contains("no later value is greater"), "{of}: {refused}");
@@ -375,7 +418,9 @@ fn a_cursor_that_nothing_can_follow_is_refused_and_one_of_the_future_is_noted() 
     pg.query("create table said (c text); insert into said values ('infinity')");
     let stream = json!({ "name": "said", "sync_mode": "incremental", "cursor_field": "c" });
     assert_eq!(read(&reader, &stream, None).0, 1);
-    pg.query("create table ahead (c timestamptz); insert into ahead values ('9999-12-31Z'), (now())");
+    pg.query(
+        "create table ahead (c timestamptz); insert into ahead values ('9999-12-31Z'), (now())",
+    );
     let stream = json!({ "name": "ahead", "sync_mode": "incremental", "cursor_field": "c" });
     let opened = reader.open(&stream, None, Division::Stable).unwrap();
     assert_eq!(reader.rows(&opened).unwrap(), 2);

@@ -263,7 +263,10 @@ async fn documents_that_are_added_with_the_last_value_while_it_is_read_end_the_r
     let open = open(&source, of(), None).await.unwrap();
     fill(&ferret, "c", vec![row(4), row(6)]).await;
     let error = read(&open).await.unwrap_err().to_string();
-    assert!(error.contains("1 documents with the last value") && error.contains("run again"), "{error}");
+    assert!(
+        error.contains("1 documents with the last value") && error.contains("run again"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

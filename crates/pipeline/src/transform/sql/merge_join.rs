@@ -173,11 +173,7 @@ impl ExecutionPlan for MergeJoin {
         self.replace_children(children, ReplaceChildrenOptions::new(Recompute))
     }
 
-    fn execute(
-        &self,
-        part: usize,
-        task: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, part: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let merge = self.merge(part, &task)?;
         let rows = async_try_stream(|out| merge.run(out));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
@@ -495,11 +491,7 @@ impl Merge {
     }
 
     /// The pairs that pass the filter, and rows of which none has.
-    fn filtered(
-        &mut self,
-        filter: &JoinFilter,
-        pairs: Vec<(u32, u32)>,
-    ) -> Result<Vec<(u32, u32)>> {
+    fn filtered(&mut self, filter: &JoinFilter, pairs: Vec<(u32, u32)>) -> Result<Vec<(u32, u32)>> {
         let is_pair = |(one, other): &(u32, u32)| *one != NONE && *other < END;
         let both: Vec<(u32, u32)> = pairs.iter().copied().filter(is_pair).collect();
         let passes = self.passes(filter, &both)?;

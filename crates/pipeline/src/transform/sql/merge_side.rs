@@ -71,9 +71,8 @@ impl Side {
             if batch.num_rows() == 0 {
                 continue;
             }
-            let key = |key: &Arc<dyn PhysicalExpr>| {
-                key.evaluate(&batch)?.into_array(batch.num_rows())
-            };
+            let key =
+                |key: &Arc<dyn PhysicalExpr>| key.evaluate(&batch)?.into_array(batch.num_rows());
             let columns: Vec<ArrayRef> = self.on.iter().map(key).collect::<Result<_>>()?;
             self.valid = columns.iter().fold(None, |valid, column| {
                 NullBuffer::union(valid.as_ref(), column.logical_nulls().as_ref())

@@ -43,8 +43,7 @@ async fn plan(
     batch_size: usize,
     pool: Arc<dyn MemoryPool>,
 ) -> (Arc<dyn ExecutionPlan>, Arc<TaskContext>) {
-    let config =
-        SessionConfig::new().with_target_partitions(1).with_batch_size(batch_size);
+    let config = SessionConfig::new().with_target_partitions(1).with_batch_size(batch_size);
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().unwrap();
     let state = SessionStateBuilder::new()
         .with_config(config)
