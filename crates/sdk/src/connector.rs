@@ -117,6 +117,11 @@ pub struct Cursor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rows_at: Option<u64>,
+    /// Timeline of the server that was read, if it has one: another one in the next run shows that it
+    /// was promoted or restored, and may have lost rows that were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub timeline: Option<u32>,
     /// Name of the cursor field. The engine records it with a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -140,6 +145,39 @@ impl Cursor {
         self.value == other.value
             && self.tie_breaker == other.tie_breaker
             && self.rows_at == other.rows_at
+    }
+
+    /// The error for a value than which none is greater: everything that is added later would be missed.
+    ///
+    /// * `of`: the table or collection.
+    #[must_use]
+    pub fn endless(&self, of: &str, field: &str) -> ConnectorError {
+        ConnectorError::unsupported(
+            format!(
+                "the last value of the cursor {field:?} of {of} is {}: no later value is greater, so \
+                 rows that are added later would be missed",
+                self.value
+            ),
+            "give these rows another value or none, or set `sync_mode: full_refresh`",
+        )
+    }
+
+    /// The error for rows that were added at or before this cursor since it was read.
+    ///
+    /// * `of`: the table or collection.
+    /// * `late`: their number.
+    #[must_use]
+    pub fn late(&self, of: &str, field: &str, late: u64) -> ConnectorError {
+        ConnectorError::unsupported(
+            format!(
+                "{late} rows with {field} = {:?}, the last value of the previous run, were added to \
+                 {of} since then, and nothing distinguishes them from those that were read",
+                self.value
+            ),
+            "set `tie_breaker_field` to a column that increases, or use `write_mode: upsert`, which \
+             reads rows with the last value again; then remove the rows at the destination and run \
+             `forebay pipeline reset`",
+        )
     }
 }
 

@@ -35,22 +35,55 @@ impl Postgres {
             left_out("PostgreSQL is not installed (apt-get install postgresql)");
             return None;
         };
+        let initdb = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"];
+        Some(Self::create(programs, "initdb", &initdb))
+    }
+
+    /// Starts a standby that streams from this server.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let port = self.port.to_string();
+        let copy = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-X", "stream"];
+        let copy = [&copy[..], &["-c", "fast", "--no-sync", "--write-recovery-conf"]].concat();
+        Self::create(self.programs.clone(), "pg_basebackup", &copy)
+    }
+
+    /// Waits until this standby has replayed what `primary` has written.
+    ///
+    /// # Panics
+    /// If it ends.
+    pub fn catch_up(&self, primary: &Self) {
+        // What is committed is flushed.
+        let written = primary.query("postgres", "select pg_current_wal_flush_lsn()");
+        let replayed = format!("select pg_last_wal_replay_lsn() >= '{written}'");
+        while self.query("postgres", &replayed) != "t" {}
+    }
+
+    /// Makes this standby a primary.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn promote(&self) {
+        assert_eq!(self.query("postgres", "select pg_promote()"), "t");
+    }
+
+    /// Creates a data directory with one of the server's programs, and starts it.
+    fn create(programs: PathBuf, program: &str, arguments: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("forebay-pg-").tempdir().unwrap().keep();
         let mut server = Self { dir, programs, port: free_port(), child: Mutex::default() };
         server.give_away(&server.dir);
-        let made = server
-            .program("initdb")
-            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(server.dir.join("data"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let mut made = server.program(program);
+        let made = made.args(arguments).arg("-D").arg(server.dir.join("data")).output().unwrap();
+        assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&made.stderr));
         // Another test may have been given the port first.
         while let Err(log) = server.attempt() {
             assert!(log.contains("could not bind"), "PostgreSQL ended: {log}");
             server.port = free_port();
         }
-        Some(server)
+        server
     }
 
     /// Returns the server shared by all tests of a process, each with a separate database or

@@ -6,7 +6,7 @@
 //! | `names` | names of streams and columns as collections and fields |
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
-//! | `infer`, `ranges`, `source`, `stream` | reading collections |
+//! | `infer`, `ranges`, `order`, `source`, `stream` | reading collections |
 //! | `process`, `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | writing collections |
 //!
 //! Only features of a single server, which has no transactions, are used. Nevertheless:
@@ -35,6 +35,7 @@ pub mod fuzzing;
 mod infer;
 mod ledger;
 mod names;
+mod order;
 mod process;
 mod ranges;
 mod servers;

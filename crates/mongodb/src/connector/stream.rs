@@ -19,13 +19,14 @@ use forebay_sdk::run::{Outlet, Phase};
 use forebay_sdk::settings::{StreamSettings, SyncMode};
 use mongodb::Collection;
 use mongodb::bson::raw::RawDocument;
-use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 
 use super::connect::refused;
 use super::decode::{Decoder, How, shown_id};
-use super::extjson::{self, Layout};
-use super::infer::{Found, id_class};
-use super::ranges::{self, Size, canonical};
+use super::extjson::Layout;
+use super::infer::Found;
+use super::order::{self, Last, Order};
+use super::ranges::{self, Size};
 use crate::settings::{Json, Settings, UnknownFields};
 
 /// Maximum number of documents of a batch.
@@ -49,6 +50,8 @@ pub(super) struct MongoStream {
     filters: Vec<Option<Document>>,
     /// The sort order, if it matters.
     sort: Option<Document>,
+    /// The documents with the last value of an incremental load.
+    end: Option<Last>,
     cursor: Option<Cursor>,
     is_stable: bool,
     notes: Vec<String>,
@@ -89,6 +92,7 @@ impl MongoStream {
             units: Vec::new(),
             filters: Vec::new(),
             sort: None,
+            end: None,
             cursor: None,
             is_stable: true,
             notes: Vec::new(),
@@ -136,9 +140,7 @@ impl MongoStream {
             return Ok(());
         }
         let since = opening.since.as_ref();
-        let order = Order { field, tie_breaker };
-        let last = order.last(&self.collection).await?;
-        self.cursor = last.clone().or_else(|| since.cloned());
+        let order = Order::new(&self.collection, field, tie_breaker);
         self.notes.push(format!(
             "documents whose {} is later set to a value below one already read are missed",
             order.field
@@ -146,8 +148,8 @@ impl MongoStream {
         let note = "documents whose cursor has no value, or one of another type, are read only \
                     by the first run";
         self.notes.push(note.into());
-        let is_new = |last: &Cursor| since.is_none_or(|since| !since.is_at(last));
-        let Some(last) = last.filter(is_new) else {
+        let Some(last) = order.last().await? else {
+            self.cursor = since.cloned();
             // A stream that never had a document has one empty unit.
             if since.is_none() {
                 self.units = vec![ranges::unit(None, None, None, None)];
@@ -156,8 +158,20 @@ impl MongoStream {
             return Ok(());
         };
         // Writers that obtained a smaller value before have time to write it.
-        tokio::time::sleep(settings.wait_for_late_writes.get()).await;
-        self.filters = vec![Some(order.between(since, &last)?)];
+        if since.is_none_or(|since| !Order::is_same_place(since, &last)) {
+            tokio::time::sleep(settings.wait_for_late_writes.get()).await;
+        }
+        let may_repeat = opening.division == Division::Any;
+        if let Some(since) = since.filter(|_| !may_repeat) {
+            order.refuse_late(since).await?;
+        }
+        let last = order.counted(last).await?;
+        self.cursor = Some(last.clone());
+        if since.is_some_and(|since| since.is_at(&last)) {
+            return Ok(());
+        }
+        self.filters = vec![Some(order.between(since, &last, may_repeat)?)];
+        self.end = order.end(&last)?;
         self.sort = Some(order.sort(1));
         let from = since.map(|since| since.value.clone());
         let name =
@@ -271,103 +285,6 @@ fn projection(chosen: &[Found]) -> Document {
     projection
 }
 
-/// The cursor of an incremental stream.
-struct Order {
-    field: String,
-    tie_breaker: Option<String>,
-}
-
-impl Order {
-    fn sort(&self, direction: i32) -> Document {
-        let mut sort = doc! { self.field.clone(): direction };
-        if let Some(name) = &self.tie_breaker {
-            sort.insert(name.clone(), direction);
-        }
-        sort
-    }
-
-    /// The current last document.
-    async fn last(&self, collection: &Collection<RawDocumentBuf>) -> Result<Option<Cursor>> {
-        let found = collection.find_one(doc! {}).sort(self.sort(-1)).await;
-        let act = format!("find the last document of {}", collection.name());
-        let Some(found) = found.map_err(|error| refused(act, error))? else { return Ok(None) };
-        let value = |name: &str| match found.get(name) {
-            Ok(Some(value)) => match id_class(value.element_type()) {
-                Some(_) => canonical(value).map(Some),
-                None if value.as_null().is_some() => Ok(None),
-                None => Err(ConnectorError::unsupported(
-                    format!(
-                        "field {name:?} of {} {} has a value that is not a number, text, date, \
-                         binary or ObjectId",
-                        collection.name(),
-                        shown_id(&found)
-                    ),
-                    "choose another `cursor_field`",
-                )),
-            },
-            _ => Ok(None),
-        };
-        let Some(last) = value(&self.field)? else { return Ok(None) };
-        let tie_breaker = self.tie_breaker.as_deref().map(value).transpose()?.flatten();
-        let tie_breaker_field = self.tie_breaker.clone();
-        Ok(Some(Cursor { tie_breaker_field, ..Cursor::new(last, tie_breaker) }))
-    }
-
-    /// Documents after `from`, up to and including `to`. Without `from`, also those without a value
-    /// of the cursor's type.
-    fn between(&self, since: Option<&Cursor>, last: &Cursor) -> Result<Document> {
-        let to = decode(last)?;
-        let up_to = match (&self.tie_breaker, to.1) {
-            (Some(tie), Some(then)) => {
-                let or = [
-                    self.compared("$lt", &to.0),
-                    doc! { self.field.clone(): to.0.clone(), tie.clone(): { "$lte": then } },
-                ];
-                doc! { "$or": or.to_vec() }
-            }
-            _ => self.compared("$lte", &to.0),
-        };
-        let Some(since) = since else {
-            let other = [self.compared("$lte", &to.0), self.compared("$gt", &to.0)];
-            return Ok(doc! { "$or": [up_to, { "$nor": other.to_vec() }] });
-        };
-        let from = decode(since)?;
-        if kind(&from.0) != kind(&to.0) {
-            return Err(ConnectorError::unsupported(
-                format!("the type of the values of {:?} has changed", self.field),
-                "reset the stream to copy it from the beginning: `forebay pipeline reset`",
-            ));
-        }
-        let after = match (&self.tie_breaker, from.1) {
-            (Some(tie), Some(then)) => {
-                let or = [
-                    self.compared("$gt", &from.0),
-                    doc! { self.field.clone(): from.0.clone(), tie.clone(): { "$gt": then } },
-                ];
-                doc! { "$or": or.to_vec() }
-            }
-            _ => self.compared("$gt", &from.0),
-        };
-        Ok(doc! { "$and": [after, up_to] })
-    }
-
-    fn compared(&self, operator: &str, value: &Bson) -> Document {
-        doc! { self.field.clone(): { operator: value.clone() } }
-    }
-}
-
-fn kind(value: &Bson) -> Option<&'static str> {
-    id_class(value.element_type())
-}
-
-fn decode(cursor: &Cursor) -> Result<(Bson, Option<Bson>)> {
-    let read = |text: &String| {
-        extjson::read(text)
-            .map_err(|found| ConnectorError::data("the cursor of the last run", found))
-    };
-    Ok((read(&cursor.value)?, cursor.tie_breaker.as_ref().map(read).transpose()?))
-}
-
 #[async_trait]
 impl SourceStream for MongoStream {
     fn columns(&self) -> &[Column] {
@@ -427,6 +344,9 @@ impl SourceStream for MongoStream {
         }
         let batch = self.take(&mut row)?;
         phases.add(Phase::Fetch, begun);
+        if let Some(end) = &self.end {
+            order::check_end(&self.collection, end).await?;
+        }
         match batch.num_rows() {
             0 => Ok(()),
             _ => out.send(Rows::Records(batch)).await,

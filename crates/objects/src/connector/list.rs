@@ -56,9 +56,23 @@ pub(super) fn has_ending(name: &str, endings: &[&str]) -> bool {
     })
 }
 
-/// The cursor of a file: its modification time, then its name.
-pub(super) fn cursor(file: &Listed) -> Cursor {
-    Cursor::new(file.modified_ns.to_string(), Some(file.name.clone()))
+/// The cursor of the newest file: its modification time, then its name, and the number of files up to
+/// it, which are all.
+pub(super) fn cursor(files: &[Listed]) -> Option<Cursor> {
+    let newest = files.iter().max_by_key(|file| (file.modified_ns, &file.name))?;
+    let cursor = Cursor::new(newest.modified_ns.to_string(), Some(newest.name.clone()));
+    Some(Cursor { rows_at: Some(files.len() as u64), ..cursor })
+}
+
+/// Number of files that were added at or before a cursor since it was read: moved there with an earlier
+/// modification time, or written at the same moment.
+pub(super) fn late(files: &[Listed], since: &Cursor) -> Result<u64, ConnectorError> {
+    let Some(read) = since.rows_at else { return Ok(0) };
+    let mut now = 0_u64;
+    for file in files {
+        now += u64::from(!is_after(file, since)?);
+    }
+    Ok(now.saturating_sub(read))
 }
 
 /// Whether a file comes after a cursor.

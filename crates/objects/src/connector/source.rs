@@ -47,6 +47,7 @@ struct FileStream {
     /// What each unit reads.
     parts: Vec<Parts>,
     cursor: Option<Cursor>,
+    notes: Vec<String>,
     batch_size: usize,
     memory: usize,
 }
@@ -75,14 +76,27 @@ impl FileSource {
         let found =
             self.format.columns(&place.open(first)?.within(opening.memory), &stream.columns)?;
         let columns = chosen(found, stream, &place.display(&first.name).display().to_string())?;
-        let newest = all.iter().max_by_key(|file| (file.modified_ns, &file.name)).map(list::cursor);
         let is_incremental = stream.sync_mode == SyncMode::Incremental;
         let cursor = match &opening.division {
             // Files that are new from now on belong to the next load.
             Division::As(_) => None,
-            _ => newest.filter(|_| is_incremental),
+            _ => list::cursor(&all).filter(|_| is_incremental),
         };
-        let parts = self.parts(&place, all, opening, is_incremental)?;
+        let mut since = opening.since.as_ref().filter(|_| is_incremental);
+        let mut notes = Vec::new();
+        if let Some(then) = since.filter(|_| !matches!(opening.division, Division::As(_))) {
+            let late = list::late(&all, then)?;
+            if late > 0 && opening.division != Division::Any {
+                return Err(added_late(stream, then, late));
+            }
+            if late > 0 {
+                notes.push(format!(
+                    "{late} files with earlier modification times were added: all files are read again"
+                ));
+                since = None;
+            }
+        }
+        let parts = self.parts(&place, all, opening, since)?;
         let (units, parts) = parts.into_iter().unzip();
         Ok(FileStream {
             place,
@@ -92,6 +106,7 @@ impl FileSource {
             units,
             parts,
             cursor,
+            notes,
             batch_size: opening.batch_size,
             memory: opening.memory,
         })
@@ -103,12 +118,11 @@ impl FileSource {
         place: &Location,
         files: Vec<Listed>,
         opening: &Opening,
-        is_incremental: bool,
+        since: Option<&Cursor>,
     ) -> Result<Vec<(Unit, Parts)>> {
         if let Division::As(units) = &opening.division {
             return again(&files, units);
         }
-        let since = opening.since.as_ref().filter(|_| is_incremental);
         let mut units = Vec::new();
         for file in files {
             if !since.map_or(Ok(true), |since| list::is_after(&file, since))? {
@@ -181,6 +195,20 @@ fn check_mode(stream: &StreamSettings) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The error for files that would be missed, since they are not newer than the last file that was read.
+fn added_late(stream: &StreamSettings, since: &Cursor, late: u64) -> ConnectorError {
+    let last = since.tie_breaker.as_deref().unwrap_or_default();
+    ConnectorError::unsupported(
+        format!(
+            "{late} files of {} were added with modification times at or before that of {last:?}, the \
+             last file that was read",
+            stream.name
+        ),
+        "give them the current time, so that they are read as new ones: `touch` them, or copy each \
+         object onto itself",
+    )
 }
 
 /// The columns that a stream chooses, in its order; all if it chooses none.
@@ -325,6 +353,7 @@ impl SourceStream for FileStream {
         if self.cursor.is_some() {
             notes.push("files that are new since the last run, by modification time".into());
         }
+        notes.extend(self.notes.iter().cloned());
         notes
     }
 

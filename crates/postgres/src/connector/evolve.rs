@@ -81,7 +81,7 @@ pub(super) fn evolve(
                 evolution.compared.push(column.name.clone());
             }
             Some(there) => {
-                evolution.meet(name, column, there, target)?;
+                evolution.meet(table, column, there, target)?;
             }
         }
     }
@@ -156,11 +156,12 @@ impl Evolution {
     /// A column that both have.
     fn meet(
         &mut self,
-        name: &TableName,
+        table: &Table,
         column: &Column,
         there: &super::catalog::TableColumn,
         target: &TargetSettings,
     ) -> Result<()> {
+        let name = &table.name;
         let quoted = ident(&column.name);
         let mut written = column.clone();
         let here = catalog::wire(&there.pg_type, true);
@@ -204,7 +205,10 @@ impl Evolution {
                 }
             }
         }
-        if column.nullable && !there.nullable && !target.primary_key.contains(&column.name) {
+        // A key stays: a row without a value of it is refused like any other that violates a constraint.
+        let is_key = |key: &[String]| key.contains(&column.name);
+        let is_key = is_key(&target.primary_key) || is_key(&table.primary_key);
+        if column.nullable && !there.nullable && !is_key {
             match target.schema_evolution.nullability_change {
                 NullabilityChange::Allow => self.statements.push(format!(
                     "alter table {} alter column {quoted} drop not null",

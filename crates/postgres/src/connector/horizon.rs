@@ -9,7 +9,7 @@
 //! - **From a clock**: `now()` is the time at which a transaction began, so any open transaction can
 //!   still write a row of that time. None is waited for: the limit is moved before the beginning of the
 //!   oldest one, and later rows belong to the next run.
-//! - **Unknown** (a view, a foreign table): every open transaction is waited for.
+//! - **Unknown** (a view, a foreign table, a transaction's number): every open transaction is waited for.
 //!
 //! A standby shows neither the locks nor the transactions of its primary, so it is refused.
 
@@ -94,14 +94,20 @@ enum Origin {
 impl Origin {
     fn of(table: &Table, column: &str) -> Self {
         let ty = table.column(column).map_or("", |column| column.pg_type.name.as_str());
-        if !matches!(table.kind, 'r' | 'p') {
+        // A transaction has its number before it writes any certain table.
+        if !matches!(table.kind, 'r' | 'p') || ty == "xid8" {
             Self::Unknown
-        } else if ty.starts_with("timestamp") || ty == "date" {
+        } else if is_time(ty) {
             Self::Clock { is_zoned: ty.ends_with("with time zone") }
         } else {
             Self::Sequence
         }
     }
+}
+
+/// Whether values of a type are times.
+pub(super) fn is_time(ty: &str) -> bool {
+    ty.starts_with("timestamp") || ty == "date"
 }
 
 /// Refuses a server that cannot know which transactions are open.

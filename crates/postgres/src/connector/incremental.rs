@@ -7,6 +7,9 @@
 //!
 //! Rows may have the same value. Those at the limit are counted with the cursor: if the next run finds
 //! more of them at or before the last row, it refuses, or reads them again where that does no harm.
+//!
+//! A server that was promoted or restored since the last run may have lost rows that were read, and
+//! assign their values again. Its timeline shows that; if the last row is missing, too, it is refused.
 
 use std::time::Duration;
 
@@ -34,9 +37,19 @@ pub(super) async fn upper_bound(
     let cursor = cursor_field(&found, stream)?;
     horizon::refuse_standby(client, &found).await?;
     match last_value(client, &found, cursor, None).await? {
+        Some(bound) if is_endless(&found, cursor, &bound) => {
+            Err(Cursor::new(bound, None).endless(&name.to_string(), cursor))
+        }
         Some(bound) => horizon::settle(client, &found, cursor, bound, wait).await,
         None => Ok(None),
     }
+}
+
+/// Whether no value of the column is greater.
+fn is_endless(table: &Table, column: &str, value: &str) -> bool {
+    let ty = table.column(column).map_or("", |column| column.pg_type.name.as_str());
+    let may_be = ["timestamp", "date", "numeric", "real", "double precision"];
+    may_be.iter().any(|of| ty.starts_with(of)) && ["infinity", "Infinity", "NaN"].contains(&value)
 }
 
 /// The largest value of a column, as text; of those below `limit`, an SQL expression.
@@ -166,16 +179,27 @@ impl Order<'_> {
         if now <= read {
             return Ok(());
         }
+        Err(since.late(&self.table.name.to_string(), &self.field, now - read))
+    }
+
+    /// Fails if the server lost rows that were read: their values may be assigned again, to rows that
+    /// would be missed.
+    async fn refuse_lost(&self, since: &Cursor, timeline: u32) -> Result<()> {
+        let Some(then) = since.timeline.filter(|then| *then != timeline) else { return Ok(()) };
+        let read = since.rows_at.unwrap_or(1);
+        let left = self.count(&self.at(since)).await?;
+        if left >= read {
+            return Ok(());
+        }
         let (name, field, value) = (&self.table.name, &self.field, &since.value);
         Err(ConnectorError::unsupported(
             format!(
-                "{} rows with {field} = {value:?}, the last value of the previous run, were added to \
-                 {name} since then, and nothing distinguishes them from those that were read",
-                now - read
+                "the server was promoted or restored since the last run (its timeline is {timeline}, \
+                 not {then}), and {name} has lost rows with {field} = {value:?}, the last value that \
+                 was read: rows that get lost values again would be missed"
             ),
-            "set `tie_breaker_field` to a column that increases, or use `write_mode: upsert`, which \
-             reads rows with the last value again; then remove the rows at the destination and run \
-             `forebay pipeline reset`",
+            "remove the rows at the destination and run `forebay pipeline reset`, which reads all rows \
+             again",
         ))
     }
 
@@ -214,6 +238,15 @@ impl Order<'_> {
     }
 }
 
+/// The timeline of a server's log. It begins another one when it is promoted or restored.
+async fn timeline(client: &Client) -> Result<u32> {
+    const TIMELINE: &str =
+        "select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint";
+    let row = client.query_one(TIMELINE, &[]).await;
+    let timeline: i64 = row.map_err(|error| refused("find the server's timeline", error))?.get(0);
+    Ok(u32::try_from(timeline).unwrap_or_default())
+}
+
 /// The rows after `since`, up to `bound`, as one part.
 ///
 /// * `may_repeat`: whether rows may be read again: they then replace themselves.
@@ -250,6 +283,10 @@ pub(super) async fn parts(
     }
     let nothing =
         |notes| Parts { units: Vec::new(), is_stable: true, cursor: since.cloned(), notes };
+    let timeline = timeline(client).await?;
+    if let Some(since) = since {
+        order.refuse_lost(since, timeline).await?;
+    }
     let Some(bound) = bound else { return Ok(nothing(notes)) };
     if let Some(since) = since {
         if !may_repeat {
@@ -261,8 +298,20 @@ pub(super) async fn parts(
             return Ok(nothing(notes));
         }
     }
+    if horizon::is_time(order.of) {
+        let ahead = format!("select {} > now() + interval '1 day'", order.value(&bound));
+        if order.one(&ahead).await? {
+            let note = format!(
+                "the last value of {cursor:?} in {} is {bound}: rows that are added until then with \
+                 earlier values are not read",
+                table.name
+            );
+            tracing::warn!("{note}");
+            notes.push(note);
+        }
+    }
     // The last row at the limit, so that one added later with the same value is read next time.
-    let last = order.last(bound).await?;
+    let last = Cursor { timeline: Some(timeline), ..order.last(bound).await? };
     if since.is_some_and(|since| since.is_at(&last)) {
         return Ok(nothing(notes));
     }

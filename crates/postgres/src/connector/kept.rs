@@ -33,7 +33,7 @@ pub(super) struct Kept {
     /// Columns whose values only the server assigns.
     assigned: Vec<String>,
     /// Whether its rows are in partitions. Rows of tables that inherit from any other table stay.
-    is_partitioned: bool,
+    pub(super) is_partitioned: bool,
 }
 
 /// What a swap would lose of the table `t`: kind and name, in the order of importance.
@@ -114,7 +114,8 @@ losses(rank, kind, name) as (
 )
 select kind, name from losses group by rank, kind, name order by rank, name";
 
-/// Key of the rows that foreign keys of other tables refer to, whether the table is published with all
+/// Key of the rows that foreign keys of other tables refer to (unless it leaves out a column that only the
+/// server assigns, which no UPDATE can set), whether the table is published with all
 /// tables of its schema or database, the columns that are always generated as identities, and whether
 /// it is partitioned.
 const FACTS: &str = "
@@ -125,7 +126,11 @@ select (select array_agg(a.attname::text order by k.ord)
                 and indisvalid and indimmediate
                 and exists (select from pg_constraint f where f.contype = 'f' and f.confrelid = t.oid
                               and f.conrelid <> t.oid)
-              order by indisprimary desc, indexrelid limit 1) i,
+              order by exists (select from pg_attribute a where a.attrelid = t.oid and a.attidentity = 'a'
+                               and not a.attisdropped and a.attnum <> all (indkey)),
+                       exists (select from pg_constraint f where f.contype = 'f' and f.confrelid = t.oid
+                               and f.conrelid <> t.oid and f.conindid = indexrelid) desc,
+                       indisprimary desc, indexrelid limit 1) i,
              unnest(i.indkey::int2[]) with ordinality k(att, ord)
         join pg_attribute a on a.attrelid = t.oid and a.attnum = k.att
         where k.ord <= i.indnkeyatts),
@@ -190,7 +195,7 @@ impl Kept {
         if self.key.is_some() { "share row exclusive" } else { "access exclusive" }
     }
 
-    /// The statements before rows are inserted.
+    /// The statements that remove rows: those whose key is gone, or all.
     pub(super) fn empty(
         &self,
         name: &TableName,
@@ -201,33 +206,41 @@ impl Kept {
         let Some(key) = self.key_of(written) else {
             return vec![format!("truncate {only}{table}")];
         };
-        let same = same(&key);
-        let mut statements = vec![format!(
-            "delete from {only}{table} t where not exists (select from {aside} s where {same})"
-        )];
-        let set: Vec<&str> = written
-            .iter()
-            .filter(|name| !(self.assigned.iter().any(|of| of == **name) && key.contains(name)))
-            .copied()
-            .collect();
-        if !set.is_empty() {
-            let list = |of: &str| {
-                set.iter()
-                    .map(|name| format!("{of}.{}", ident(name)))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            };
-            let (old, new) = (list("t"), list("s"));
-            let pairs: Vec<String> =
-                set.iter().map(|name| format!("{0} = s.{0}", ident(name))).collect();
-            // By their bytes: not every type can be compared for equality.
-            statements.push(format!(
-                "update {only}{table} t set {} from {aside} s where {same} \
-                 and row({old})::record *<> row({new})::record",
-                pairs.join(", ")
-            ));
+        vec![format!(
+            "delete from {only}{table} t where not exists (select from {aside} s where {})",
+            same(&key)
+        )]
+    }
+
+    /// The UPDATE of rows with the same key that have changed; `None` if rows do not stay.
+    pub(super) fn update(
+        &self,
+        name: &TableName,
+        staged: &TableName,
+        written: &[&str],
+    ) -> Option<String> {
+        let (table, aside, only) = (name.sql(), staged.sql(), self.only());
+        let key = self.key_of(written)?;
+        let is_set =
+            |name: &&&str| !(self.assigned.iter().any(|of| of == **name) && key.contains(name));
+        let set: Vec<&str> = written.iter().filter(is_set).copied().collect();
+        if set.is_empty() {
+            return None;
         }
-        statements
+        let list = |of: &str| {
+            let names = set.iter().map(|name| format!("{of}.{}", ident(name)));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let (old, new) = (list("t"), list("s"));
+        let pairs: Vec<String> =
+            set.iter().map(|name| format!("{0} = s.{0}", ident(name))).collect();
+        // By their bytes: not every type can be compared for equality.
+        Some(format!(
+            "update {only}{table} t set {} from {aside} s where {} \
+             and row({old})::record *<> row({new})::record",
+            pairs.join(", "),
+            same(&key)
+        ))
     }
 
     /// The INSERT of the rows of the staging table.
@@ -359,9 +372,10 @@ mod tests {
         let (name, staged) = (TableName::new("public", "t"), TableName::new("public", "s"));
         let mut kept = Kept { key: Some(vec!["id".into()]), ..Kept::default() };
         kept.assigned = vec!["id".into()];
-        let empty = kept.empty(&name, &staged, &["id", "v"]);
+        let mut statements = kept.empty(&name, &staged, &["id", "v"]);
+        statements.extend(kept.update(&name, &staged, &["id", "v"]));
         assert_eq!(
-            empty,
+            statements,
             [
                 "delete from only \"public\".\"t\" t where not exists (select from \"public\".\"s\" s where \
                  s.\"id\" = t.\"id\")",
@@ -371,5 +385,6 @@ mod tests {
         );
         // Without the key among the columns there is nothing to recognise them by.
         assert_eq!(kept.empty(&name, &staged, &["v"]), ["truncate only \"public\".\"t\""]);
+        assert_eq!(kept.update(&name, &staged, &["v"]), None);
     }
 }

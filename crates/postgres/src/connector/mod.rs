@@ -2,7 +2,7 @@
 //!
 //! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
 //! objects); `columns`, `units`, `incremental`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
-//! `tuples`, `insert`, `dead`, `load`, `kept`, `replace`, `target`, `destination` (writing).
+//! `tuples`, `insert`, `dead`, `load`, `kept`, `exchange`, `replace`, `target`, `destination` (writing).
 
 mod catalog;
 mod columns;
@@ -10,6 +10,7 @@ mod connect;
 mod dead;
 mod destination;
 mod evolve;
+mod exchange;
 mod horizon;
 mod incremental;
 mod insert;

@@ -12,6 +12,7 @@ use futures_util::future::try_join3;
 use tokio_postgres::Client;
 
 use super::connect::refused;
+use super::exchange::{self, Exchanged};
 use super::kept::{Kept, index_names};
 use super::ledger::Ledger;
 use super::sql::{TableName, ident, literal};
@@ -72,22 +73,24 @@ impl Replacing<'_> {
         statements
     }
 
-    /// The statements that replace the rows inside the table, except the INSERT.
-    fn empty(&self, kept: &Kept, staged: &TableName) -> Vec<String> {
-        let mut empty = kept.empty(self.name, staged, &self.written);
-        let changes = self.changes.iter().cloned();
+    /// The statements that replace the rows inside the table, except the UPDATE and the INSERT: those
+    /// before rows are removed, and from then on.
+    fn empty(&self, kept: &Kept, staged: &TableName) -> (Vec<String>, Vec<String>) {
+        let empty = kept.empty(self.name, staged, &self.written);
+        let changes = self.changes.to_vec();
         if kept.keeps_rows() {
-            changes.chain(empty).collect()
+            (changes, empty)
         } else {
             // An empty table is changed at once.
-            empty.extend(changes);
-            empty
+            (Vec::new(), [empty, changes].concat())
         }
     }
 
     /// The statements of [`finish`](Self::finish), for a plan.
     pub(super) fn plan(&self, staged: &TableName) -> Vec<String> {
-        let mut plan = self.empty(self.kept, staged);
+        let (changes, empty) = self.empty(self.kept, staged);
+        let mut plan = [changes, empty].concat();
+        plan.extend(self.kept.update(self.name, staged, &self.written));
         plan.push(self.kept.insert(self.name, staged, &self.written));
         plan.push(format!("drop table {}", staged.sql()));
         plan
@@ -190,19 +193,28 @@ impl Replacing<'_> {
         staged: &TableName,
         expected: i64,
     ) -> Result<()> {
-        let mut statements = vec![
-            // Rows that the role may not see would stay: that is an error instead.
-            "set local row_security = off".to_owned(),
-            "set constraints all deferred".to_owned(),
-        ];
-        statements.extend(self.empty(kept, staged));
-        let statements = statements.join(";\n");
         let failed = |sql: String| {
             move |error| refused(format!("replace the rows of {} ({sql})", self.name), error)
         };
-        client.batch_execute(&statements).await.map_err(failed(statements.clone()))?;
+        let (changes, empty) = self.empty(kept, staged);
+        // Rows that the role may not see would stay: that is an error instead.
+        let before = ["set local row_security = off".to_owned()];
+        let before = [&before[..], &changes].concat().join(";\n");
+        client.batch_execute(&before).await.map_err(failed(before.clone()))?;
+        let mut replace = vec!["set constraints all deferred".to_owned()];
+        replace.extend(empty);
+        replace.extend(kept.update(self.name, staged, &self.written));
+        let exchanged = self.change(client, kept, &replace.join(";\n")).await?;
         let insert = kept.insert(self.name, staged, &self.written);
         let inserted = client.execute(&insert, &[]).await.map_err(failed(insert.clone()))?;
+        if !exchanged.is_empty() {
+            // A table with pending checks cannot be altered.
+            let checked = client.batch_execute("set constraints all immediate").await;
+            checked.map_err(failed("set constraints all immediate".to_owned()))?;
+        }
+        for index in &exchanged {
+            index.create(client, self.name).await?;
+        }
         let stored = if kept.keeps_rows() {
             let count = kept.count(self.name);
             let row = client.query_one(&count, &[]).await.map_err(failed(count.clone()))?;
@@ -221,6 +233,41 @@ impl Replacing<'_> {
             ),
             "disable them, or choose another name with `into`",
         ))
+    }
+}
+
+impl Replacing<'_> {
+    /// Executes the statements that remove and update rows. Unique indexes whose values rows exchange
+    /// are dropped, and returned.
+    async fn change(
+        &self,
+        client: &Client,
+        kept: &Kept,
+        statements: &str,
+    ) -> Result<Vec<Exchanged>> {
+        let act =
+            |error| refused(format!("replace the rows of {} ({statements})", self.name), error);
+        let mut exchanged: Vec<Exchanged> = Vec::new();
+        loop {
+            let attempt = format!("savepoint forebay_replace; {statements}");
+            let Err(error) = client.batch_execute(&attempt).await else { return Ok(exchanged) };
+            let index = exchange::refused_by(&error, self.name);
+            // One that was dropped already is the table's no more.
+            let index = index.filter(|index| exchanged.iter().all(|of| of.name != *index));
+            let Some(index) = index else {
+                let in_partition = exchange::in_partition(&error, self.name);
+                return Err(in_partition.filter(|_| kept.is_partitioned).unwrap_or(act(error)));
+            };
+            client.batch_execute("rollback to savepoint forebay_replace").await.map_err(act)?;
+            let index = Exchanged::of(client, self.name, &index).await?;
+            tracing::info!(
+                table = %self.name,
+                index = index.name,
+                "rows exchange unique values: the index is created again in the same transaction"
+            );
+            index.drop(client, self.name).await?;
+            exchanged.push(index);
+        }
     }
 }
 

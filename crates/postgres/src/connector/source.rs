@@ -179,7 +179,8 @@ fn describe(table: &Table) -> Discovered {
             note: (!is_known).then(|| "as text, except in PostgreSQL".to_owned()),
         }
     });
-    let quoted = |name: &str| if name.contains('.') { ident(name) } else { name.to_owned() };
+    let is_plain = |name: &str| !name.is_empty() && !name.contains(['.', '"']);
+    let quoted = |name: &str| if is_plain(name) { name.to_owned() } else { ident(name) };
     Discovered {
         name: format!("{}.{}", quoted(&table.name.schema), quoted(&table.name.table)),
         columns: columns.collect(),

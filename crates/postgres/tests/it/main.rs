@@ -6,8 +6,11 @@
 mod conformance;
 mod copying;
 mod destination;
+mod exchange;
+mod odd;
 mod pg;
 mod pooler;
 mod postgres;
 mod replace;
 mod source;
+mod standby;

@@ -42,6 +42,11 @@ impl Postgres {
         self.0.query("postgres", sql)
     }
 
+    /// A standby that streams from it.
+    pub(crate) fn standby(&self) -> Postgres {
+        Postgres(Arc::new(self.0.standby()))
+    }
+
     /// Settings of a sink in a schema of its own.
     pub(crate) fn settings(&self) -> Settings {
         let number = SCHEMAS.fetch_add(1, Ordering::Relaxed);

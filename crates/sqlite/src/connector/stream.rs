@@ -305,17 +305,7 @@ impl Incremental {
         if now <= read {
             return Ok(());
         }
-        let (table, field, value) = (&self.table, &self.field, &since.value);
-        Err(ConnectorError::unsupported(
-            format!(
-                "{} rows with {field} = {value:?}, the last value of the previous run, were added to \
-                 {table} since then, and nothing distinguishes them from those that were read",
-                now - read
-            ),
-            "set `tie_breaker_field` to a column that increases, or use `write_mode: upsert`, which \
-             reads rows with the last value again; then remove the rows at the destination and run \
-             `forebay pipeline reset`",
-        ))
+        Err(since.late(&self.table, &self.field, now - read))
     }
 
     /// The current last row.
@@ -324,7 +314,11 @@ impl Incremental {
         connection: &Connection,
         failed: &dyn Fn(rusqlite::Error) -> ConnectorError,
     ) -> Result<Option<Cursor>> {
-        self.find_last(connection).map_err(failed)
+        let last = self.find_last(connection).map_err(failed)?;
+        if let Some(last) = last.as_ref().filter(|last| last.value == "real inf") {
+            return Err(last.endless(&self.table, &self.field));
+        }
+        Ok(last)
     }
 
     fn find_last(&self, connection: &Connection) -> rusqlite::Result<Option<Cursor>> {

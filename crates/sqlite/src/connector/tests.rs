@@ -327,6 +327,22 @@ async fn incremental_continues_after_the_last_row_and_its_tie_breaker() {
 }
 
 #[tokio::test]
+async fn a_cursor_that_nothing_can_follow_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let connection = Connection::open(&path).unwrap();
+    let table = "CREATE TABLE t (id INTEGER PRIMARY KEY, at REAL); INSERT INTO t VALUES (1, 1.5), (2, 9e999)";
+    connection.execute_batch(table).unwrap();
+    let stream: StreamSettings = serde_json::from_value(json!({
+        "name": "t", "sync_mode": "incremental", "cursor_field": "at"
+    }))
+    .unwrap();
+    let refused = acceptance::open_source(&source(&path), &stream).await.map(drop).unwrap_err();
+    let refused = chain(&refused);
+    assert!(refused.contains("no later value is greater"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_source_sees_one_moment_of_a_file_that_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");

@@ -111,10 +111,20 @@ async fn open(
     of: Value,
     since: Option<Cursor>,
 ) -> forebay_sdk::connector::Result<Arc<dyn SourceStream>> {
+    open_as(source, of, since, Division::Stable).await
+}
+
+/// * `division`: `Any` where rows may be read again, because they replace themselves.
+async fn open_as(
+    source: &Arc<dyn Source>,
+    of: Value,
+    since: Option<Cursor>,
+    division: Division,
+) -> forebay_sdk::connector::Result<Arc<dyn SourceStream>> {
     let opening = Opening {
         form: Form::PlainRecords,
         since,
-        division: Division::Any,
+        division,
         unit_size: 1 << 10,
         batch_size: 1 << 20,
         memory: 32 << 20,
@@ -174,6 +184,89 @@ async fn an_incremental_stream_misses_nothing_and_repeats_nothing() {
     fill(&ferret, "d", vec![row(8, 5)]).await;
     let refused = open(&source, of(), texts.cursor()).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("the type of the values"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_with_the_last_value_that_come_later_are_read_or_refused() {
+    let Some(ferret) = Ferret::start() else { return };
+    let source = source(&settings(&ferret, json!({})));
+    let of = || json!({ "name": "c", "sync_mode": "incremental", "cursor_field": "at" });
+    let row = |id: i32, at: i32| doc! { "_id": id, "n": i64::from(id), "at": at };
+    fill(&ferret, "c", vec![row(1, 6), row(5, 7), row(9, 7)]).await;
+    let first = open(&source, of(), None).await.unwrap();
+    assert_eq!(numbers(&first).await, [1, 5, 9]);
+    assert_eq!(first.cursor().unwrap().rows_at, Some(2));
+    fill(&ferret, "c", vec![row(11, 7)]).await;
+    let second = open(&source, of(), first.cursor()).await.unwrap();
+    assert_eq!(numbers(&second).await, [11], "its id is greater");
+    // A smaller id would be skipped.
+    fill(&ferret, "c", vec![row(6, 7)]).await;
+    let refused = open(&source, of(), second.cursor()).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("1 rows with at = \"7\""), "{refused}");
+    assert!(refused.contains("write_mode: upsert"), "{refused}");
+    // Also if there are later values.
+    fill(&ferret, "c", vec![row(2, 8)]).await;
+    assert!(open(&source, of(), second.cursor()).await.is_err());
+    // Where a row replaces itself, those with the last value are read again.
+    let third = open_as(&source, of(), second.cursor(), Division::Any).await.unwrap();
+    assert_eq!(numbers(&third).await, [2, 5, 6, 9, 11]);
+    let nothing = open_as(&source, of(), third.cursor(), Division::Any).await.unwrap();
+    assert_eq!((nothing.units().len(), nothing.cursor()), (0, third.cursor()));
+    // A cursor of an earlier version counts nothing.
+    let old = Cursor { rows_at: None, ..second.cursor().unwrap() };
+    assert_eq!(numbers(&open(&source, of(), Some(old)).await.unwrap()).await, [2]);
+    // Fewer are no reason: they were updated, and have later values.
+    let collection = database(&ferret).await.collection::<Document>("c");
+    collection.delete_many(doc! { "at": 7 }).await.unwrap();
+    assert_eq!(numbers(&open(&source, of(), second.cursor()).await.unwrap()).await, [2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_that_nothing_can_follow_is_refused() {
+    let Some(ferret) = Ferret::start() else { return };
+    let source = source(&settings(&ferret, json!({})));
+    let documents = [1.5, f64::INFINITY].map(|at| doc! { "n": 1_i64, "at": at });
+    fill(&ferret, "c", documents.to_vec()).await;
+    let of = json!({ "name": "c", "sync_mode": "incremental", "cursor_field": "at" });
+    let refused = open(&source, of, None).await.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("no later value is greater"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_other_types_with_the_last_value_are_read() {
+    let Some(ferret) = Ferret::start() else { return };
+    let source = source(&settings(&ferret, json!({ "types": { "c": { "_id": "text" } } })));
+    let of = || json!({ "name": "c", "sync_mode": "incremental", "cursor_field": "at" });
+    fill(&ferret, "c", vec![doc! { "_id": "a", "n": 1_i64, "at": 6 }]).await;
+    let first = open(&source, of(), None).await.unwrap();
+    assert_eq!(numbers(&first).await, [1]);
+    // Numbers are less than texts, and ObjectIds greater.
+    let ids = [Bson::Int32(1), Bson::String("b".into()), Bson::ObjectId(id(1))];
+    let documents = ids.into_iter().zip(2_i64..).map(|(id, n)| doc! { "_id": id, "n": n, "at": 7 });
+    fill(&ferret, "c", documents.collect()).await;
+    let second = open(&source, of(), first.cursor()).await.unwrap();
+    assert_eq!(numbers(&second).await, [2, 3, 4]);
+    let whole = open(&source, of(), None).await.unwrap();
+    assert_eq!(numbers(&whole).await, [1, 2, 3, 4]);
+    fill(&ferret, "c", vec![doc! { "_id": 2, "n": 5_i64, "at": 7 }]).await;
+    let refused = open(&source, of(), second.cursor()).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("nothing distinguishes them"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_are_added_with_the_last_value_while_it_is_read_end_the_run() {
+    let Some(ferret) = Ferret::start() else { return };
+    let source = source(&settings(&ferret, json!({})));
+    let of = || json!({ "name": "c", "sync_mode": "incremental", "cursor_field": "at" });
+    let row = |id: i32| doc! { "_id": id, "n": i64::from(id), "at": 7 };
+    fill(&ferret, "c", vec![row(5)]).await;
+    let open = open(&source, of(), None).await.unwrap();
+    fill(&ferret, "c", vec![row(4), row(6)]).await;
+    let error = read(&open).await.unwrap_err().to_string();
+    assert!(
+        error.contains("1 documents with the last value") && error.contains("run again"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

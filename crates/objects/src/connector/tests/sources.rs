@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use forebay_sdk::acceptance;
-use forebay_sdk::connector::{Division, Form, Opening, Source, SourceStream};
+use forebay_sdk::connector::{Cursor, Division, Form, Opening, Source, SourceStream};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::{Budget, Context, Outlet};
@@ -352,33 +352,51 @@ async fn incremental_reads_files_that_were_written_since() {
         "name": "*.csv", "sync_mode": "incremental", "cursor_field": "last_modified"
     }))
     .unwrap();
-    let open = async |since| {
+    let open_as = async |since, division| {
         let opening = Opening {
             form: Form::PlainRecords,
             since,
-            division: Division::Stable,
+            division,
             unit_size: 1 << 20,
             batch_size: 1 << 20,
             memory: 32 << 20,
             parallelism: 1,
         };
         let (context, _cancel) = Context::new("test");
-        source.open(&stream, &opening, &context).await.unwrap()
+        source.open(&stream, &opening, &context).await
     };
+    let open = async |since| open_as(since, Division::Stable).await.unwrap();
     let first = open(None).await;
     assert_eq!(first.units().len(), 2);
     let cursor = first.cursor();
     let nothing = open(cursor.clone()).await;
     assert_eq!((read(&nothing).await.unwrap().len(), nothing.cursor()), (0, cursor.clone()));
-    put("old.csv", 150);
     put("a2.csv", 200);
     put("c.csv", 201);
-    let new = open(cursor).await;
+    let new = open(cursor.clone()).await;
     let names: Vec<&str> = new.units().iter().map(|unit| &*unit.name).collect();
     assert!(
         names.len() == 2 && names[0].contains("a2.csv") && names[1].contains("c.csv"),
         "{names:?}"
     );
+    // Files that came with earlier times, or with the same time and a smaller name, would be missed.
+    for (name, second) in [("old.csv", 150), ("a.1.csv", 200)] {
+        put(name, second);
+        let refused = open_as(cursor.clone(), Division::Stable).await.map(drop).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("1 files of *.csv") && refused.contains("touch"), "{refused}");
+        // Where rows replace themselves, all are read again.
+        let again = open_as(cursor.clone(), Division::Any).await.unwrap();
+        assert_eq!(again.units().len(), 5, "{name}");
+        assert!(again.notes().iter().any(|note| note.contains("all files are read again")));
+        fs::remove_file(directory.path().join(name)).unwrap();
+    }
+    put("old.csv", 202);
+    assert_eq!(open(cursor.clone()).await.units().len(), 3, "it is a new one");
+    // A cursor of an earlier version counts nothing.
+    put("old.csv", 150);
+    let uncounted = cursor.map(|cursor| Cursor { rows_at: None, ..cursor });
+    assert_eq!(open(uncounted).await.units().len(), 2);
     let wrong: StreamSettings = serde_json::from_value(json!({
         "name": "*.csv", "sync_mode": "incremental", "cursor_field": "id"
     }))
