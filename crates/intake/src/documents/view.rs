@@ -30,8 +30,9 @@ use crate::format::{DocumentCommit, Entry};
 use crate::shared::{Applied, reached};
 use crate::space::{self, RETRY_AFTER, Reserve, sqlite_passes};
 
-/// Maximum number of waiting commits.
-const COMMITS_MAX: usize = 4_096;
+/// Maximum number of waiting commits, of 60 bytes each. A commit that widens a column of a large table
+/// holds up those after it: there is room for what small requests bring meanwhile.
+const COMMITS_MAX: usize = 262_144;
 /// Maximum memory of commits handed over already parsed. Further ones are read from the log.
 const PREPARED_MAX: usize = 64 << 20;
 /// Approximate number of documents in one transaction.
@@ -513,6 +514,31 @@ mod tests {
         encode_documents(&mut run, b"{}");
         let end = log.try_append(&[&commit.encode_header(1), &run]).unwrap().end;
         log.sync_to(end).unwrap();
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_the_view_only_when_very_many_commits_do() {
+        let reserve = Arc::new(Reserve::keep(Arc::new(SimFs::new(1)), std::path::Path::new("/")));
+        let queue = ViewQueue::new(Lsn(0), Lsn(0), None, None, reserve);
+        let room = || tokio::time::timeout(Duration::ZERO, queue.wait_for_room());
+        for lsn in 0..COMMITS_MAX as u64 {
+            if lsn.is_power_of_two() {
+                room().await.unwrap().unwrap();
+            }
+            let commit = QueuedCommit {
+                first: Lsn(lsn),
+                lsn: Lsn(lsn),
+                end: Lsn(lsn + 1),
+                count: 1,
+                received_ms: 1,
+                prepared: None,
+            };
+            queue.push([1; 16], commit);
+        }
+        assert!(room().await.is_err());
+        queue.forget(1);
+        room().await.unwrap().unwrap();
+        assert!(size_of::<QueuedCommit>() <= 60, "{}", size_of::<QueuedCommit>());
     }
 
     #[test]
