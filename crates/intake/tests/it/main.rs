@@ -8,4 +8,5 @@ mod elsewhere;
 mod erasure;
 mod flips;
 mod forwarding;
+mod reclaim;
 mod support;
