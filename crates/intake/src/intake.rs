@@ -43,6 +43,7 @@ use crate::options::IntakeOptions;
 use crate::pending::Pending;
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
+use crate::verifier::{Verified, Verifier, verify};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
 struct Running {
     view: View,
     forwarder: Option<Forwarder>,
+    verifier: Verifier,
     applier: Applier,
     committer: Committer,
     _lock: Box<dyn Lock>,
@@ -164,7 +166,8 @@ impl Intake {
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
-        let known = learn(&reader).map_err(OpenError::Catalogue)?;
+        let counts = catalogue.counts();
+        let known = learn(&reader, counts).map_err(OpenError::Catalogue)?;
         let catalogue_position = Lsn(catalogue.position());
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
@@ -183,6 +186,7 @@ impl Intake {
             applied: watch::Sender::new(Applied::at(catalogue_position)),
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
+            verified: Mutex::new(Verified::now()),
         });
         let view =
             ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);
@@ -201,11 +205,12 @@ impl Intake {
         let running = Running {
             forwarder: forwarder.map_err(thread)?,
             view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
+            verifier: Verifier::start(shared.clone()).map_err(thread)?,
             applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
             committer: log.start_committer(),
             _lock: lock,
         };
-        report.files = shared.reader.totals().map_err(OpenError::Catalogue)?.files;
+        report.files = counts.0;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let running = Mutex::new(Some(running));
         let inner = Inner { shared, namespaces, view, bounds, running };
@@ -224,6 +229,7 @@ impl Intake {
         if let Some(forwarder) = &mut running.forwarder {
             forwarder.stop();
         }
+        running.verifier.stop();
         running.applier.stop();
         running.committer.stop().map_err(IntakeError::Commit)
     }
@@ -231,9 +237,11 @@ impl Intake {
     /// Checks that changes can be accepted and shown.
     ///
     /// # Errors
-    /// [`IntakeError::ViewStopped`], [`IntakeError::ViewWaiting`] or [`IntakeError::Full`].
+    /// [`IntakeError::ViewStopped`], [`IntakeError::ViewDamaged`], [`IntakeError::ViewWaiting`] or
+    /// [`IntakeError::Full`].
     pub fn ready(&self) -> Result<(), IntakeError> {
         self.inner.shared.check_views()?;
+        self.inner.shared.check_whole()?;
         if let Some(reason) = &self.inner.view.applied.borrow().stopped {
             return Err(IntakeError::ViewStopped { reason: reason.to_string() });
         }
@@ -286,8 +294,26 @@ impl Intake {
     /// # Errors
     /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn totals(&self) -> Result<CatalogueTotals, IntakeError> {
-        self.inner.shared.catch_up().await?;
-        Ok(self.inner.shared.reader.totals()?)
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let totals = tokio::task::spawn_blocking(move || shared.reader.totals());
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the totals were interrupted".into() };
+        Ok(totals.await.map_err(interrupted)??)
+    }
+
+    /// Verifies every row of the catalogue now. Blocks.
+    ///
+    /// A pass of this kind also runs after each [`verify_every`](IntakeOptions::verify_every).
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewDamaged`]: from now on [`Intake::ready`] fails, and so does every answer
+    /// that depends on what the catalogue does not have. [`IntakeError::Catalogue`]: it could not be
+    /// read.
+    pub fn verify_catalogue(&self) -> Result<(), IntakeError> {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        verify(&self.inner.shared, &stop)
     }
 
     /// Up to `limit` files, by namespace and name, after `after`. Blocks. Includes what was
@@ -300,6 +326,7 @@ impl Intake {
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Result<Vec<FileRecord>, IntakeError> {
+        self.inner.shared.check_whole()?;
         Ok(self.inner.shared.reader.list(&FileFilter::default(), after, limit)?)
     }
 

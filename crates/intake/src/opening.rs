@@ -321,9 +321,13 @@ impl From<crate::error::CatalogueError> for SweepError {
 }
 
 /// Fills the filter of possibly stored items from the catalogue.
-pub(crate) fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
-    let totals = reader.totals()?;
-    let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
+///
+/// * `counts`: of names and of blobs.
+pub(crate) fn learn(
+    reader: &CatalogueReader,
+    counts: (u64, u64),
+) -> Result<Known, crate::error::CatalogueError> {
+    let items = usize::try_from(counts.0.saturating_add(counts.1)).unwrap_or(usize::MAX);
     let mut known = Known::with_room_for(items.saturating_mul(2));
     reader.for_each_name(|namespace, name, digest| {
         known.insert_pair(namespace, name);

@@ -9,4 +9,5 @@ mod erasure;
 mod flips;
 mod forwarding;
 mod reclaim;
+mod running;
 mod support;
