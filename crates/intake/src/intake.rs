@@ -159,8 +159,11 @@ impl Intake {
         };
         let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
+        let bound = catalogue.documents_bound();
+        // Only then is an entry written now that says what the database holds.
+        let at_once = bound > 0 && catalogue.extents_at().is_none();
         let (sink, document_position, documents_durable) =
-            catch_documents_up(sink, &log, bounds, catalogue.documents_bound(), &mut report)?;
+            catch_documents_up(sink, &log, bounds, bound, at_once, &mut report)?;
         let held = held(&sink, document_position, documents_durable);
         record_extents(&log, &mut catalogue, held.as_ref())?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
@@ -338,6 +341,7 @@ impl Intake {
     /// # Errors
     /// [`IntakeError::ViewStopped`]: the catalogue has stopped.
     pub async fn reclaim(&self) -> Result<(), IntakeError> {
+        self.inner.view.started().await?;
         self.inner.shared.reclaim_now().await
     }
 

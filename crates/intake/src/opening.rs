@@ -224,11 +224,18 @@ pub(crate) fn catch_up(
     Ok(catalogue)
 }
 
+/// Brings the document database up to date with the log.
+///
+/// * `erased`: below this position documents may have been erased from the log.
+/// * `at_once`: whether it is made durable here. Otherwise the view does that first of all, beside
+///   the first requests, and the log keeps everything until then.
+/// * Returns the positions up to which it reflects the log, and up to which it is durable.
 pub(crate) fn catch_documents_up(
     sink: SqliteSink,
     log: &Log,
     bounds: Bounds,
     erased: u64,
+    at_once: bool,
     report: &mut StartReport,
 ) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
     let position = sink.position().map_or(0, |position| position.0);
@@ -240,6 +247,10 @@ pub(crate) fn catch_documents_up(
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
+    if !at_once {
+        let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
+        return Ok((writer.sink, applied, Lsn(oldest)));
+    }
     // Entries up to the reported position may leave the log, so they must survive a power cut. They
     // may have been written just now, or by a process that was killed before its next checkpoint.
     match writer.sink.checkpoint() {

@@ -49,6 +49,7 @@ pub(crate) struct ViewQueue {
     work: Condvar,
     room: Notify,
     pub(crate) applied: watch::Sender<Applied>,
+    first: watch::Sender<First>,
     /// Reserved space that is released when the database needs it.
     reserve: Arc<Reserve>,
     /// Informed of applied commits, if documents are forwarded to an external database.
@@ -69,6 +70,14 @@ struct QueueState {
     /// What it holds there; unknown before the first checkpoint.
     held: Option<Arc<Held>>,
     stop: bool,
+}
+
+/// The first checkpoint after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Pending,
+    /// It was made, or failed and will be tried again later.
+    Tried,
 }
 
 /// What the database holds on stable storage.
@@ -97,6 +106,7 @@ impl ViewQueue {
             work: Condvar::new(),
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(position)),
+            first: watch::Sender::new(First::Pending),
             reserve,
             outbox,
         }
@@ -191,6 +201,18 @@ impl ViewQueue {
         reached(&mut self.applied.subscribe(), end).await
     }
 
+    /// Waits until what was applied before the start is durable, if that can be.
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewStopped`].
+    pub(crate) async fn started(&self) -> Result<(), IntakeError> {
+        let mut first = self.first.subscribe();
+        let tried = first.wait_for(|first| *first == First::Tried).await;
+        tried
+            .map(drop)
+            .map_err(|_| IntakeError::ViewStopped { reason: "the intake is closing".into() })
+    }
+
     /// End of the newest commit that is not in the database, among those that end at `most` or
     /// before.
     pub(crate) fn newest_up_to(&self, most: Lsn) -> Option<Lsn> {
@@ -247,7 +269,7 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut checkpointed = Instant::now();
-        let mut dirty = false;
+        let mut dirty = !self.begin();
         loop {
             let (batch, stopping) = self.gather();
             let batch = self.acknowledged(batch);
@@ -286,6 +308,18 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// Makes durable what was applied before the start, by this process or by one that was killed.
+    /// Returns `false` if that has to be tried again.
+    fn begin(&mut self) -> bool {
+        let made = self.checkpoint();
+        if let Err(error) = &made {
+            // Everything can be read, and the log keeps it. The next checkpoint decides.
+            tracing::warn!(error = %chain(error), "could not sync the document database yet");
+        }
+        self.queue.first.send_replace(First::Tried);
+        made.is_ok()
     }
 
     /// The commits of a batch that the log has on stable storage; the others wait for space.
