@@ -159,19 +159,15 @@ impl Intake {
         };
         let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
-        let bound = catalogue.documents_bound();
-        // Only then is an entry written now that says what the database holds.
-        let at_once = bound > 0 && catalogue.extents_at().is_none();
         let (sink, document_position, documents_durable) =
-            catch_documents_up(sink, &log, bounds, bound, at_once, &mut report)?;
+            catch_documents_up(sink, &log, bounds, &catalogue, &mut report)?;
         let held = held(&sink, document_position, documents_durable);
         record_extents(&log, &mut catalogue, held.as_ref())?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
-        let counts = catalogue.counts();
-        let known = learn(&reader, counts).map_err(OpenError::Catalogue)?;
-        let catalogue_position = Lsn(catalogue.position());
+        let known = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
+        report.files = catalogue.counts().0;
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let shared = Arc::new(Shared {
@@ -186,7 +182,7 @@ impl Intake {
             work: Condvar::new(),
             applier: Mutex::new(ApplierOrders::default()),
             room: Notify::new(),
-            applied: watch::Sender::new(Applied::at(catalogue_position)),
+            applied: watch::Sender::new(Applied::at(Lsn(catalogue.position()))),
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
@@ -213,7 +209,6 @@ impl Intake {
             committer: log.start_committer(),
             _lock: lock,
         };
-        report.files = counts.0;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let running = Mutex::new(Some(running));
         let inner = Inner { shared, namespaces, view, bounds, running };

@@ -226,19 +226,19 @@ pub(crate) fn catch_up(
 
 /// Brings the document database up to date with the log.
 ///
-/// * `erased`: below this position documents may have been erased from the log.
-/// * `at_once`: whether it is made durable here. Otherwise the view does that first of all, beside
-///   the first requests, and the log keeps everything until then.
+/// It is made durable here only if an entry is to say what it holds (see [`record_extents`]). Otherwise
+/// the view does that first of all, beside the first requests; the log keeps everything until then.
+///
 /// * Returns the positions up to which it reflects the log, and up to which it is durable.
 pub(crate) fn catch_documents_up(
     sink: SqliteSink,
     log: &Log,
     bounds: Bounds,
-    erased: u64,
-    at_once: bool,
+    catalogue: &Catalogue,
     report: &mut StartReport,
 ) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
     let position = sink.position().map_or(0, |position| position.0);
+    let erased = catalogue.documents_bound();
     let oldest = erased.max(log.start().0);
     if position < erased {
         return Err(OpenError::DocumentsLost { position, oldest });
@@ -247,7 +247,7 @@ pub(crate) fn catch_documents_up(
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
-    if !at_once {
+    if erased == 0 || catalogue.extents_at().is_some() {
         let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
         return Ok((writer.sink, applied, Lsn(oldest)));
     }
