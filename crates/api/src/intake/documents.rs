@@ -20,8 +20,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument, TableColumn};
 use super::body::PacedBody;
 use super::content::Content;
-use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
 use super::unknown_option;
+use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
 
 /// Documents on a page by default.
 const PAGE: usize = 100;

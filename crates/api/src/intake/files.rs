@@ -20,8 +20,8 @@ use super::answers::FilePage;
 use super::body::PacedBody;
 use super::condition::{self, etag};
 use super::content::Content;
-use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 use super::unknown_option;
+use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
