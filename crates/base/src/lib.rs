@@ -9,6 +9,7 @@
 //! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
+//! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
 //! - `api` (a feature): the error body, query strings and the description of routes.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
@@ -23,6 +24,8 @@ pub mod backoff;
 pub mod bytes;
 pub mod checksum;
 pub mod clock;
+#[cfg(feature = "compression")]
+pub mod compression;
 pub mod durability;
 pub mod duration;
 pub mod error_chain;

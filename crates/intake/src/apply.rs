@@ -89,7 +89,7 @@ impl Worker {
     fn run(mut self) {
         loop {
             let stopping = self.gather();
-            match self.apply_oldest() {
+            match self.apply_oldest().and_then(|applied| self.watch(applied)) {
                 Ok(0) if stopping => {
                     self.close();
                     return;
@@ -109,7 +109,23 @@ impl Worker {
         }
     }
 
-    /// Waits for a batch or an urgent request. Returns whether to stop afterwards.
+    /// Notices, while there is nothing to apply, that another program has written to the catalogue.
+    fn watch(&mut self, applied: usize) -> Result<usize, Stopped> {
+        if applied > 0 {
+            return Ok(applied);
+        }
+        match self.catalogue.watch() {
+            Err(error) if error.source.is_damage() => Err(Stopped::Catalogue(error)),
+            Err(error) => {
+                // The next change meets the same, and decides what to do about it.
+                tracing::debug!(error = %chain(&error), "could not look for foreign changes");
+                Ok(0)
+            }
+            Ok(()) => Ok(0),
+        }
+    }
+
+    /// Waits for a batch, an urgent request, or [`GATHER`]. Returns whether to stop afterwards.
     fn gather(&self) -> bool {
         let deadline = Instant::now() + FORGET_EVERY;
         let mut first_seen: Option<Instant> = None;
@@ -134,7 +150,9 @@ impl Worker {
                         .wait_for(&mut orders, if stalled { GATHER } else { Duration::ZERO });
                     return orders.stop;
                 }
-                self.shared.work.wait_for(&mut orders, GATHER);
+                if self.shared.work.wait_for(&mut orders, GATHER).timed_out() {
+                    return orders.stop;
+                }
             }
         }
     }
@@ -228,6 +246,10 @@ impl Worker {
         if let Err(error) = self.catalogue.forget_requests(before) {
             // They are deleted at the next attempt. Until then an old key is refused by its age.
             tracing::warn!(error = %chain(&error), "could not delete old requests");
+        }
+        if self.shared.reader.damage().is_some() {
+            // Nothing is removed on the word of a damaged catalogue.
+            return;
         }
         let safe = self.view.safe();
         let safe = self.view.outbox.as_ref().map_or(safe, |outbox| outbox.release(safe));

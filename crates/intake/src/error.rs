@@ -395,15 +395,20 @@ impl From<CatalogueError> for IntakeError {
         if !error.source.is_damage() {
             return Self::Catalogue(error);
         }
-        Self::ViewDamaged {
-            view: "the catalogue",
-            found: error.source.to_string(),
-            remedy: "restart the server, which builds it again from the log",
-        }
+        Self::catalogue_damaged(error.source.to_string())
     }
 }
 
 impl IntakeError {
+    /// The catalogue does not hold what was stored.
+    pub(crate) fn catalogue_damaged(found: String) -> Self {
+        Self::ViewDamaged {
+            view: "the catalogue",
+            found,
+            remedy: "restart the server, which builds it again from the log",
+        }
+    }
+
     /// A failed query of the document database.
     pub(crate) fn documents(error: ReadError) -> Self {
         match error {

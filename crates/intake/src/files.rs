@@ -341,6 +341,16 @@ impl Shared {
         }
     }
 
+    /// The file with this name in the catalogue. That there is none is certain only if the catalogue
+    /// is not damaged.
+    fn stored(&self, key: &NameKey) -> Result<Option<(FileRecord, BlobRecord)>, IntakeError> {
+        let found = self.reader.file(&key.0, &key.1)?;
+        if found.is_none() {
+            self.check_whole()?;
+        }
+        Ok(found)
+    }
+
     fn ask(
         &self,
         new: &NewFile,
@@ -348,7 +358,7 @@ impl Shared {
         blob: bool,
         generation: u64,
     ) -> Result<Asked, IntakeError> {
-        let name = if name { self.reader.file(&new.key.0, &new.key.1)? } else { None };
+        let name = if name { self.stored(&new.key)? } else { None };
         let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
         Ok(Asked { generation, name, blob })
     }
@@ -391,7 +401,7 @@ impl Shared {
                     return Ok(true);
                 }
                 DeleteStep::Ask(generation) => {
-                    let before = self.reader.file(&key.0, &key.1)?;
+                    let before = self.stored(key)?;
                     asked = Some((generation, before.map(|(file, _)| Arc::new(file))));
                 }
             }
@@ -471,7 +481,7 @@ impl Shared {
                 }
                 // The name may have been given, and applied, between the two lookups.
                 if self.pending.lock().generation() == generation {
-                    return Ok(None);
+                    return self.check_whole().map(|()| None);
                 }
                 continue;
             };
@@ -480,7 +490,7 @@ impl Shared {
                 // What was not acknowledged is not shown: the name keeps its previous state.
                 Err(IntakeError::Commit(CommitError::Stalled { .. })) => {
                     let Some(name) = self.acknowledged_name(key) else {
-                        let found = self.reader.file(&key.0, &key.1)?;
+                        let found = self.stored(key)?;
                         return Ok(found.map(|(file, blob)| (Arc::new(file), blob)));
                     };
                     let file = name.file.as_ref();

@@ -43,6 +43,7 @@ use crate::options::IntakeOptions;
 use crate::pending::Pending;
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
+use crate::verifier::{Verified, Verifier, verify};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
 struct Running {
     view: View,
     forwarder: Option<Forwarder>,
+    verifier: Verifier,
     applier: Applier,
     committer: Committer,
     _lock: Box<dyn Lock>,
@@ -158,14 +160,14 @@ impl Intake {
         let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
         let (sink, document_position, documents_durable) =
-            catch_documents_up(sink, &log, bounds, catalogue.documents_bound(), &mut report)?;
+            catch_documents_up(sink, &log, bounds, &catalogue, &mut report)?;
         let held = held(&sink, document_position, documents_durable);
         record_extents(&log, &mut catalogue, held.as_ref())?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
-        let known = learn(&reader).map_err(OpenError::Catalogue)?;
-        let catalogue_position = Lsn(catalogue.position());
+        let known = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
+        report.files = catalogue.counts().0;
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let shared = Arc::new(Shared {
@@ -180,9 +182,10 @@ impl Intake {
             work: Condvar::new(),
             applier: Mutex::new(ApplierOrders::default()),
             room: Notify::new(),
-            applied: watch::Sender::new(Applied::at(catalogue_position)),
+            applied: watch::Sender::new(Applied::at(Lsn(catalogue.position()))),
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
+            verified: Mutex::new(Verified::now()),
         });
         let view =
             ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);
@@ -201,11 +204,11 @@ impl Intake {
         let running = Running {
             forwarder: forwarder.map_err(thread)?,
             view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
+            verifier: Verifier::start(shared.clone()).map_err(thread)?,
             applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
             committer: log.start_committer(),
             _lock: lock,
         };
-        report.files = shared.reader.totals().map_err(OpenError::Catalogue)?.files;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let running = Mutex::new(Some(running));
         let inner = Inner { shared, namespaces, view, bounds, running };
@@ -224,6 +227,7 @@ impl Intake {
         if let Some(forwarder) = &mut running.forwarder {
             forwarder.stop();
         }
+        running.verifier.stop();
         running.applier.stop();
         running.committer.stop().map_err(IntakeError::Commit)
     }
@@ -231,9 +235,11 @@ impl Intake {
     /// Checks that changes can be accepted and shown.
     ///
     /// # Errors
-    /// [`IntakeError::ViewStopped`], [`IntakeError::ViewWaiting`] or [`IntakeError::Full`].
+    /// [`IntakeError::ViewStopped`], [`IntakeError::ViewDamaged`], [`IntakeError::ViewWaiting`] or
+    /// [`IntakeError::Full`].
     pub fn ready(&self) -> Result<(), IntakeError> {
         self.inner.shared.check_views()?;
+        self.inner.shared.check_whole()?;
         if let Some(reason) = &self.inner.view.applied.borrow().stopped {
             return Err(IntakeError::ViewStopped { reason: reason.to_string() });
         }
@@ -286,8 +292,26 @@ impl Intake {
     /// # Errors
     /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn totals(&self) -> Result<CatalogueTotals, IntakeError> {
-        self.inner.shared.catch_up().await?;
-        Ok(self.inner.shared.reader.totals()?)
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let totals = tokio::task::spawn_blocking(move || shared.reader.totals());
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the totals were interrupted".into() };
+        Ok(totals.await.map_err(interrupted)??)
+    }
+
+    /// Verifies every row of the catalogue now. Blocks.
+    ///
+    /// A pass of this kind also runs after each [`verify_every`](IntakeOptions::verify_every).
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewDamaged`]: from now on [`Intake::ready`] fails, and so does every answer
+    /// that depends on what the catalogue does not have. [`IntakeError::Catalogue`]: it could not be
+    /// read.
+    pub fn verify_catalogue(&self) -> Result<(), IntakeError> {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        verify(&self.inner.shared, &stop)
     }
 
     /// Up to `limit` files, by namespace and name, after `after`. Blocks. Includes what was
@@ -300,6 +324,7 @@ impl Intake {
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Result<Vec<FileRecord>, IntakeError> {
+        self.inner.shared.check_whole()?;
         Ok(self.inner.shared.reader.list(&FileFilter::default(), after, limit)?)
     }
 
@@ -311,6 +336,7 @@ impl Intake {
     /// # Errors
     /// [`IntakeError::ViewStopped`]: the catalogue has stopped.
     pub async fn reclaim(&self) -> Result<(), IntakeError> {
+        self.inner.view.started().await?;
         self.inner.shared.reclaim_now().await
     }
 

@@ -37,6 +37,7 @@ pub mod request;
 mod shared;
 mod space;
 pub mod upload;
+mod verifier;
 
 pub use documents::forward::{
     Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,

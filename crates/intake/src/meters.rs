@@ -31,6 +31,9 @@ struct Meters {
     changes_applied: Counter,
     apply_seconds: Histogram,
     documents_apply_seconds: Histogram,
+    verify_seconds: Histogram,
+    verified_age_seconds: Gauge,
+    damaged: Gauge,
     bytes_reclaimed: Counter,
     large_uploads: Gauge,
     forwarded: Counter,
@@ -51,6 +54,9 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     changes_applied: counter!("forebay_intake_catalogue_changes_total"),
     apply_seconds: histogram!("forebay_intake_catalogue_commit_seconds"),
     documents_apply_seconds: histogram!("forebay_intake_documents_commit_seconds"),
+    verify_seconds: histogram!("forebay_intake_catalogue_verify_seconds"),
+    verified_age_seconds: gauge!("forebay_intake_catalogue_verified_age_seconds"),
+    damaged: gauge!("forebay_intake_catalogue_damaged"),
     bytes_reclaimed: counter!("forebay_intake_reclaimed_bytes_total"),
     large_uploads: gauge!("forebay_intake_large_uploads_count"),
     forwarded: counter!("forebay_intake_database_documents_total"),
@@ -85,6 +91,11 @@ pub(crate) fn applied(changes: usize, took: Duration) {
 pub(crate) fn documents_applied(documents: u64, took: Duration) {
     METERS.documents_applied.increment(documents);
     METERS.documents_apply_seconds.record(took.as_secs_f64());
+}
+
+/// A complete pass over the catalogue, which found nothing.
+pub(crate) fn verified(took: Duration) {
+    METERS.verify_seconds.record(took.as_secs_f64());
 }
 
 pub(crate) fn conflicts(values: u64) {
@@ -239,6 +250,10 @@ impl Intake {
         for (gauge, (_, _, value)) in LOG_METERS.gauges.iter().zip(LOG_GAUGES) {
             gauge.set(value(log) as f64);
         }
+        let verified = *self.inner.shared.verified.lock();
+        METERS.verified_age_seconds.set(verified.at.elapsed().as_secs_f64());
+        let is_whole = self.inner.shared.check_whole().is_ok();
+        METERS.damaged.set(f64::from(u8::from(!is_whole)));
         if let Some(status) = self.database() {
             for (gauge, (_, _, value)) in DATABASE_METERS.iter().zip(DATABASE_GAUGES) {
                 gauge.set(value(&status));

@@ -224,14 +224,21 @@ pub(crate) fn catch_up(
     Ok(catalogue)
 }
 
+/// Brings the document database up to date with the log.
+///
+/// It is made durable here only if an entry is to say what it holds (see [`record_extents`]). Otherwise
+/// the view does that first of all, beside the first requests; the log keeps everything until then.
+///
+/// * Returns the positions up to which it reflects the log, and up to which it is durable.
 pub(crate) fn catch_documents_up(
     sink: SqliteSink,
     log: &Log,
     bounds: Bounds,
-    erased: u64,
+    catalogue: &Catalogue,
     report: &mut StartReport,
 ) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
     let position = sink.position().map_or(0, |position| position.0);
+    let erased = catalogue.documents_bound();
     let oldest = erased.max(log.start().0);
     if position < erased {
         return Err(OpenError::DocumentsLost { position, oldest });
@@ -240,6 +247,10 @@ pub(crate) fn catch_documents_up(
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
+    if erased == 0 || catalogue.extents_at().is_some() {
+        let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
+        return Ok((writer.sink, applied, Lsn(oldest)));
+    }
     // Entries up to the reported position may leave the log, so they must survive a power cut. They
     // may have been written just now, or by a process that was killed before its next checkpoint.
     match writer.sink.checkpoint() {
@@ -321,9 +332,13 @@ impl From<crate::error::CatalogueError> for SweepError {
 }
 
 /// Fills the filter of possibly stored items from the catalogue.
-pub(crate) fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
-    let totals = reader.totals()?;
-    let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
+///
+/// * `counts`: of names and of blobs.
+pub(crate) fn learn(
+    reader: &CatalogueReader,
+    counts: (u64, u64),
+) -> Result<Known, crate::error::CatalogueError> {
+    let items = usize::try_from(counts.0.saturating_add(counts.1)).unwrap_or(usize::MAX);
     let mut known = Known::with_room_for(items.saturating_mul(2));
     reader.for_each_name(|namespace, name, digest| {
         known.insert_pair(namespace, name);

@@ -183,6 +183,7 @@ impl Intake {
     ) -> Result<Vec<FileRecord>, IntakeError> {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
+        shared.check_whole()?;
         let found = tokio::task::spawn_blocking(move || {
             let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
             shared.list(&filter, after, limit)

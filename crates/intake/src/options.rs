@@ -20,6 +20,9 @@ pub struct IntakeOptions {
     pub limits: IntakeLimits,
     /// Thresholds of the table-or-collection decision.
     pub decision: DecisionOptions,
+    /// How often every row of the catalogue is verified while it is used. A pass that takes long
+    /// makes the next one wait for at least 20 times as long.
+    pub verify_every: Duration,
     /// The external database that also receives every document, if there is one.
     pub forward: Option<ForwardOptions>,
 }
@@ -86,6 +89,7 @@ impl IntakeOptions {
             segment_size: 64 << 20,
             limits: IntakeLimits::default(),
             decision: DecisionOptions::default(),
+            verify_every: Duration::from_secs(600),
             forward: None,
         }
     }

@@ -18,6 +18,7 @@ use crate::options::IntakeOptions;
 use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
 use crate::space::Reserve;
+use crate::verifier::Verified;
 
 /// How often a listing by digest is restarted because the bytes moved meanwhile.
 const PLACE_MOVES_MAX: usize = 3;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,
+    pub(crate) verified: Mutex<Verified>,
 }
 
 /// Requests to the applier.
@@ -123,6 +125,18 @@ impl Shared {
         }
     }
 
+    /// Checks that no damage of the catalogue is known. Until the next start builds it again, only
+    /// what it has is an answer: what it does not have may exist all the same.
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewDamaged`].
+    pub(crate) fn check_whole(&self) -> Result<(), IntakeError> {
+        match self.reader.damage() {
+            Some(found) => Err(IntakeError::catalogue_damaged(found.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// Waits until the log has made everything up to `end` as durable as configured.
     pub(crate) async fn committed(&self, end: Lsn) -> Result<(), IntakeError> {
         self.log.committed(end).await.map_err(IntakeError::Commit)
@@ -181,17 +195,15 @@ impl Shared {
         limit: usize,
     ) -> Result<Vec<FileRecord>, CatalogueError> {
         let Some(digest) = filter.digest else { return self.reader.list(filter, after, limit) };
-        let mut blob = self.reader.blob(digest)?;
         for _ in 0..PLACE_MOVES_MAX {
-            let Some(found) = blob else { return Ok(Vec::new()) };
-            let Ok(holder) = self.holder(found.place) else { break };
-            let files = self.reader.list_by_digest(filter, holder.as_ref(), after, limit)?;
-            blob = self.reader.blob(digest)?;
-            if blob == Some(found) {
+            let Some(blob) = self.reader.blob(digest)? else { return Ok(Vec::new()) };
+            let Ok(holder) = self.holder(blob.place) else { break };
+            let holder = holder.as_ref();
+            // If there is none, its last name was deleted and the bytes were stored again meanwhile:
+            // another entry holds them.
+            if let Some(files) = self.reader.list_by_digest(filter, &blob, holder, after, limit)? {
                 return Ok(files);
             }
-            // Its last name was deleted and the bytes were stored again meanwhile: another entry
-            // holds them.
         }
         // The bytes keep moving, or their entry cannot be read: every name is examined.
         self.reader.list(filter, after, limit)
@@ -237,7 +249,7 @@ impl Shared {
                             answer: stored.answer,
                         })
                     }
-                    _ => Ok(Claim::New(held)),
+                    _ => self.check_whole().map(|()| Claim::New(held)),
                 }
             }
         }

@@ -189,8 +189,7 @@ pub trait RowSink: DocumentSink {
     /// that it has get the values that `derive` finds in their documents; a value that was NULL
     /// because it did not fit the former type is there afterwards. A column keeps its name.
     ///
-    /// All of it is part of the open transaction. It reads every row, and rewrites most. A sink
-    /// whose rows need no columns may leave those that it has as they are.
+    /// All of it is part of the open transaction. It reads every row, and rewrites most.
     ///
     /// * `at`: as in [`DocumentSink::write_documents`].
     /// * Returns no rows; the fields that have no column, and whether it was a replay.

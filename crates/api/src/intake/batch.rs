@@ -19,7 +19,7 @@ use forebay_intake::documents::decide::Wish;
 use forebay_intake::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
 use forebay_intake::request::{Fingerprint, RequestKey};
 use forebay_intake::upload::Upload;
-use http::{HeaderMap, Uri};
+use http::HeaderMap;
 use multer::Field;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -29,7 +29,7 @@ use super::body::PacedBody;
 use super::content::Content;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::{Keyed, bad_option, claim, no_query, problem, replayed, request_key};
+use super::{Keyed, bad_option, claim, problem, replayed, request_key};
 
 /// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
@@ -44,7 +44,7 @@ const STAGED_COST: usize = 128 << 10;
 
 pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match ingest_parts(&intake, &parts.uri, &parts.headers, body).await {
+    match ingest_parts(&intake, &parts.headers, body).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
@@ -52,11 +52,9 @@ pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Re
 
 async fn ingest_parts(
     intake: &Intake,
-    uri: &Uri,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, IntakeError> {
-    no_query(uri)?;
     let key = request_key(headers)?;
     let body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     if body.has_digest() {

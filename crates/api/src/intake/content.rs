@@ -9,12 +9,12 @@
 //! encoded ones expand to; an encoding or algorithm that is not known is refused, never ignored.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Buf as _, Bytes};
-use flate2::write::MultiGzDecoder;
+use forebay_base::compression::{Compression, Decompressor};
 use forebay_intake::IntakeError;
 use forebay_intake::upload::Source;
 use http::HeaderMap;
@@ -22,14 +22,9 @@ use http::header::CONTENT_ENCODING;
 use md5::Md5;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
-use zstd::stream::raw::{DParameter, Decoder as ZstdDecoder, InBuffer, Operation as _, OutBuffer};
 
-/// Encoded bytes given to a gzip decoder at a time: they become at most 1,032 times as many.
-const GZIP_STEP: usize = 512;
-/// Decoded bytes returned at a time, about.
+/// Decoded bytes returned at a time, at most.
 const PIECE_SIZE: usize = 64 << 10;
-/// Largest window of zstd, as a power of two: what RFC 9659 permits for HTTP.
-const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// A source whose digests are checked and whose encoding is undone.
 pub(super) struct Content<S> {
@@ -68,10 +63,8 @@ impl<S: Source + Send> Source for Content<S> {
                 return Ok(Some(bytes));
             }
             let Some(bytes) = self.source.next().await? else {
-                if let Some(decoder) = &mut self.decoder
-                    && let Some(bytes) = decoder.end().map_err(malformed)?
-                {
-                    return Ok(Some(bytes));
+                if let Some(decoder) = &self.decoder {
+                    decoder.end().map_err(malformed)?;
                 }
                 self.checks.drain(..).try_for_each(Check::finish)?;
                 return Ok(None);
@@ -184,114 +177,67 @@ fn decoder(headers: &HeaderMap) -> Result<Option<Decoder>, IntakeError> {
     if encodings.next().is_some() {
         return Err(refuse("several"));
     }
-    match word.as_str() {
-        "" | "identity" => Ok(None),
-        "gzip" | "x-gzip" => Ok(Some(Decoder::gzip())),
-        "zstd" => Decoder::zstd()
-            .map(Some)
-            .map_err(|error| IntakeError::Blob { act: "decode", source: error }),
-        other => Err(refuse(other)),
+    if matches!(word.as_str(), "" | "identity") {
+        return Ok(None);
     }
+    let compression = Compression::from_name(&word).ok_or_else(|| refuse(&word))?;
+    let decompressor = Decompressor::new(compression)
+        .map_err(|source| IntakeError::Blob { act: "decode", source })?;
+    Ok(Some(Decoder { decompressor, input: VecDeque::new(), full: false }))
 }
 
 /// Bytes being decoded.
 struct Decoder {
-    kind: Kind,
+    decompressor: Decompressor,
     /// Encoded bytes not yet decoded.
     input: VecDeque<Bytes>,
-    /// Whether nothing arrived yet.
-    empty: bool,
-}
-
-enum Kind {
-    Gzip(Box<MultiGzDecoder<Vec<u8>>>),
-    Zstd { raw: ZstdDecoder<'static>, within_frame: bool, full: bool },
+    /// Whether the last piece was full, so that there may be more without further input.
+    full: bool,
 }
 
 impl Decoder {
-    fn gzip() -> Self {
-        Self::of(Kind::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))))
-    }
-
-    fn zstd() -> io::Result<Self> {
-        let mut raw = ZstdDecoder::new()?;
-        raw.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))?;
-        Ok(Self::of(Kind::Zstd { raw, within_frame: false, full: false }))
-    }
-
-    fn of(kind: Kind) -> Self {
-        Self { kind, input: VecDeque::new(), empty: true }
-    }
-
     fn push(&mut self, bytes: Bytes) {
-        self.empty &= bytes.is_empty();
-        self.input.push_back(bytes);
+        if !bytes.is_empty() {
+            self.input.push_back(bytes);
+        }
     }
 
-    /// Decodes about [`PIECE_SIZE`] bytes; `None` if more encoded ones are needed.
+    /// Decodes up to [`PIECE_SIZE`] bytes; `None` if more encoded ones are needed.
     fn decoded(&mut self) -> io::Result<Option<Bytes>> {
-        let mut out = Vec::new();
-        while out.len() < PIECE_SIZE {
+        let mut piece = Vec::new();
+        let mut size = 0;
+        while size < PIECE_SIZE && (self.full || !self.input.is_empty()) {
+            piece.resize(PIECE_SIZE, 0);
             let input = self.input.front_mut();
-            match &mut self.kind {
-                Kind::Gzip(gzip) => {
-                    let Some(input) = input else { break };
-                    let step = input.len().min(GZIP_STEP);
-                    gzip.write_all(input.get(..step).unwrap_or_default())?;
-                    input.advance(step);
-                    out.append(gzip.get_mut());
-                }
-                Kind::Zstd { raw, within_frame, full } => {
-                    // With no input left, the decoder may still hold what did not fit.
-                    if input.is_none() && !*full {
-                        break;
-                    }
-                    let mut piece = vec![0; PIECE_SIZE];
-                    let encoded = input.as_deref().map_or(&[][..], |bytes| bytes);
-                    let mut from = InBuffer::around(encoded);
-                    let mut to = OutBuffer::around(piece.as_mut_slice());
-                    let hint = raw.run(&mut from, &mut to)?;
-                    let (taken, made) = (from.pos(), to.pos());
-                    if taken == 0 && made == 0 && !encoded.is_empty() {
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, "no progress"));
-                    }
-                    *within_frame = hint != 0;
-                    *full = made == PIECE_SIZE && hint != 0;
-                    if let Some(input) = self.input.front_mut() {
-                        input.advance(taken);
-                    }
-                    piece.truncate(made);
-                    out.append(&mut piece);
-                }
+            let encoded = input.as_deref().map_or(&[][..], |bytes| bytes);
+            let room = piece.get_mut(size..).unwrap_or_default();
+            let step = self.decompressor.step(encoded, room)?;
+            size += step.written;
+            self.full = size == PIECE_SIZE;
+            if let Some(input) = input {
+                input.advance(step.read);
             }
-            while self.input.front().is_some_and(Bytes::is_empty) {
+            if self.input.front().is_some_and(Bytes::is_empty) {
                 self.input.pop_front();
             }
         }
-        Ok((!out.is_empty()).then(|| out.into()))
+        piece.truncate(size);
+        Ok((size > 0).then(|| piece.into()))
     }
 
-    /// Checks that the encoding is complete, and returns what was held back.
-    fn end(&mut self) -> io::Result<Option<Bytes>> {
-        if self.empty {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is empty"));
+    /// Checks that the encoding is complete.
+    fn end(&self) -> io::Result<()> {
+        if self.decompressor.is_complete() {
+            return Ok(());
         }
-        match &mut self.kind {
-            Kind::Gzip(gzip) => {
-                gzip.try_finish()?;
-                let rest = std::mem::take(gzip.get_mut());
-                Ok((!rest.is_empty()).then(|| rest.into()))
-            }
-            Kind::Zstd { within_frame: true, .. } => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the last frame is incomplete"))
-            }
-            Kind::Zstd { .. } => Ok(None),
-        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its end is missing"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use http::HeaderValue;
 
     use super::*;
@@ -369,7 +315,7 @@ mod tests {
             let (found, largest) =
                 read(&[("content-encoding", name)], &encoded, 1 << 20).await.unwrap();
             assert_eq!(found.len(), zeros.len());
-            assert!(largest <= PIECE_SIZE + 1_100 * GZIP_STEP, "{name}: {largest}");
+            assert!(largest <= PIECE_SIZE, "{name}: {largest}");
         }
     }
 

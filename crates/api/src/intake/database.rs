@@ -10,7 +10,7 @@ use forebay_intake::{DatabaseStatus, Intake, IntakeError};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Uri};
 
-use super::{json, no_query, problem, query, unknown_option};
+use super::{json, problem, query, unknown_option};
 
 pub(super) async fn replay(State(intake): State<Intake>, request: Request) -> Response {
     match ask_for_replay(&intake, request.uri()) {
@@ -31,9 +31,6 @@ fn ask_for_replay(intake: &Intake, uri: &Uri) -> Result<DatabaseStatus, IntakeEr
 }
 
 pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Response {
-    if let Err(error) = no_query(request.uri()) {
-        return problem::answer(&error, request.headers());
-    }
     let Some(status) = intake.database() else {
         let what = "database that documents are forwarded to; set intake.database.url".to_owned();
         return problem::answer(&IntakeError::NotFound { what }, request.headers());

@@ -20,8 +20,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument, TableColumn};
 use super::body::PacedBody;
 use super::content::Content;
+use super::unknown_option;
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
-use super::{no_query, unknown_option};
 
 /// Documents on a page by default.
 const PAGE: usize = 100;
@@ -145,14 +145,13 @@ fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
 }
 
 pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -> Response {
-    match list_namespaces(&intake, request.uri()).await {
+    match list_namespaces(&intake).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, request.headers()),
     }
 }
 
-async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
-    no_query(uri)?;
+async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
     let namespaces = intake.namespaces().await?.into_iter().map(|info| NamespaceAnswer {
         documents: info.row_count,
         target: info.kind.name(),
@@ -292,7 +291,6 @@ pub(super) async fn one(
     let (parts, _) = request.into_parts();
     let found = async {
         let namespace = Namespace::parse(&namespace)?;
-        no_query(&parts.uri)?;
         let missing = || IntakeError::NotFound {
             what: format!("document with this id in namespace {namespace}"),
         };

@@ -20,8 +20,8 @@ use super::answers::FilePage;
 use super::body::PacedBody;
 use super::condition::{self, etag};
 use super::content::Content;
+use super::unknown_option;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
-use super::{no_query, unknown_option};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
@@ -127,7 +127,6 @@ async fn delete_file(
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
     let key = name_key(namespace, name)?;
-    no_query(uri)?;
     let condition = condition::of_write(headers)?;
     let print = Fingerprint::of(&[b"DELETE", uri.path().as_bytes()]).finish();
     let (record, _held) = match claim(intake, headers).await? {

@@ -143,14 +143,6 @@ fn unknown_option(name: &str, known: &str) -> IntakeError {
     )
 }
 
-/// Refuses every parameter, for a route that has none.
-fn no_query(uri: &http::Uri) -> Result<(), IntakeError> {
-    match query(uri).first() {
-        Some((name, _)) => Err(unknown_option(name, "none")),
-        None => Ok(()),
-    }
-}
-
 fn bad_option(name: &str, expected: &str) -> IntakeError {
     IntakeError::rejected("query", format!("query parameter {name:?} must be {expected}"))
 }

@@ -6,15 +6,10 @@
 
 use std::io::{self, Read};
 
-use flate2::{Decompress, FlushDecompress, Status};
-use zstd::stream::raw::{DParameter, Decoder, Operation};
+use forebay_base::compression::{Compression, Decompressor, Step};
 
 /// Maximum number of decompressed bytes passed on at a time.
 const CHUNK_SIZE: usize = 64 * 1024;
-/// Maximum window of zstd, as a power of two: 8 MiB, which RFC 8878 asks every decoder to support.
-const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// The largest window of gzip, as a power of two.
-const GZIP_WINDOW_LOG: u8 = 15;
 
 /// How an input is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,19 +105,25 @@ impl Encoding {
     /// [`EncodingError::Unknown`].
     pub fn from_name(name: &str) -> Result<Option<Self>, EncodingError> {
         let name = name.trim();
-        match name.to_ascii_lowercase().as_str() {
-            "" | "identity" => Ok(None),
-            "gzip" | "x-gzip" => Ok(Some(Self::Gzip)),
-            "zstd" => Ok(Some(Self::Zstd)),
-            _ => Err(EncodingError::Unknown { found: name.chars().take(64).collect() }),
+        if name.is_empty() || name.eq_ignore_ascii_case("identity") {
+            return Ok(None);
+        }
+        match Compression::from_name(name) {
+            Some(Compression::Gzip) => Ok(Some(Self::Gzip)),
+            Some(Compression::Zstd) => Ok(Some(Self::Zstd)),
+            None => Err(EncodingError::Unknown { found: name.chars().take(64).collect() }),
+        }
+    }
+
+    const fn compression(self) -> Compression {
+        match self {
+            Self::Gzip => Compression::Gzip,
+            Self::Zstd => Compression::Zstd,
         }
     }
 
     const fn name(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        }
+        self.compression().name()
     }
 
     /// Returns a reader of the decompressed bytes of `input`.
@@ -138,26 +139,13 @@ impl Encoding {
 }
 
 /// A decompressor of an input that arrives in pieces.
+#[derive(Debug)]
 pub struct Inflater {
     encoding: Encoding,
-    by: By,
+    decompressor: Decompressor,
     chunk: Vec<u8>,
     limit: u64,
     size: u64,
-    /// Whether the input may end here: at the end of a member or frame.
-    complete: bool,
-}
-
-enum By {
-    Gzip(Decompress),
-    Zstd(Decoder<'static>),
-}
-
-impl std::fmt::Debug for Inflater {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { encoding, size, limit, .. } = self;
-        write!(formatter, "Inflater({encoding:?}, {size} of {limit} bytes)")
-    }
 }
 
 impl Inflater {
@@ -166,15 +154,8 @@ impl Inflater {
     /// # Errors
     /// The decompressor cannot be created.
     pub fn new(encoding: Encoding, limit: u64) -> io::Result<Self> {
-        let by = match encoding {
-            Encoding::Gzip => By::Gzip(Decompress::new_gzip(GZIP_WINDOW_LOG)),
-            Encoding::Zstd => {
-                let mut decoder = Decoder::new()?;
-                decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX))?;
-                By::Zstd(decoder)
-            }
-        };
-        Ok(Self { encoding, by, chunk: vec![0; CHUNK_SIZE], limit, size: 0, complete: false })
+        let decompressor = Decompressor::new(encoding.compression())?;
+        Ok(Self { encoding, decompressor, chunk: vec![0; CHUNK_SIZE], limit, size: 0 })
     }
 
     /// Decompresses a piece of the input, and passes what comes out to `take` in order.
@@ -187,7 +168,12 @@ impl Inflater {
         take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Result<(), E>, EncodingError> {
         loop {
-            let (read, written) = self.step(piece)?;
+            let step = self.decompressor.step(piece, &mut self.chunk);
+            let Step { read, written } = step.map_err(|source| EncodingError::Damaged {
+                name: self.encoding.name(),
+                at: self.size,
+                source,
+            })?;
             piece = piece.get(read..).unwrap_or_default();
             self.size += written as u64;
             if self.size > self.limit {
@@ -200,12 +186,8 @@ impl Inflater {
                 return Ok(Err(error));
             }
             // A full chunk may hide more that is ready.
-            if written < CHUNK_SIZE && (piece.is_empty() || read == 0) {
-                return if piece.is_empty() {
-                    Ok(Ok(()))
-                } else {
-                    Err(self.damaged("no progress"))
-                };
+            if written < CHUNK_SIZE && piece.is_empty() {
+                return Ok(Ok(()));
             }
         }
     }
@@ -215,54 +197,9 @@ impl Inflater {
     /// # Errors
     /// [`EncodingError::Truncated`]: it ends within its data.
     pub fn finish(&self) -> Result<(), EncodingError> {
-        match self.complete {
+        match self.decompressor.is_complete() {
             true => Ok(()),
             false => Err(EncodingError::Truncated { name: self.encoding.name(), at: self.size }),
-        }
-    }
-
-    fn damaged(
-        &self,
-        reason: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> EncodingError {
-        let source = io::Error::new(io::ErrorKind::InvalidData, reason);
-        EncodingError::Damaged { name: self.encoding.name(), at: self.size, source }
-    }
-
-    /// Decompresses up to a chunk; returns the bytes read and written.
-    fn step(&mut self, piece: &[u8]) -> Result<(usize, usize), EncodingError> {
-        match &mut self.by {
-            By::Gzip(gzip) => {
-                if self.complete {
-                    if piece.is_empty() {
-                        return Ok((0, 0));
-                    }
-                    // Another member follows.
-                    *gzip = Decompress::new_gzip(GZIP_WINDOW_LOG);
-                    self.complete = false;
-                }
-                let before = (gzip.total_in(), gzip.total_out());
-                let status = gzip.decompress(piece, &mut self.chunk, FlushDecompress::None);
-                let read = usize::try_from(gzip.total_in() - before.0).unwrap_or(0);
-                let written = usize::try_from(gzip.total_out() - before.1).unwrap_or(0);
-                match status {
-                    Ok(status) => self.complete = status == Status::StreamEnd,
-                    Err(error) => return Err(self.damaged(error)),
-                }
-                Ok((read, written))
-            }
-            By::Zstd(decoder) => {
-                if self.complete && piece.is_empty() {
-                    return Ok((0, 0));
-                }
-                match decoder.run_on_buffers(piece, &mut self.chunk) {
-                    Ok(status) => {
-                        self.complete = status.remaining == 0;
-                        Ok((status.bytes_read, status.bytes_written))
-                    }
-                    Err(error) => Err(self.damaged(error)),
-                }
-            }
         }
     }
 }

@@ -14,10 +14,12 @@
 //! next start.
 //!
 //! Invariants: `blobs.refs` is the number of names that refer to the blob; a name's digest always
-//! has a row in `blobs`; where `files.first` is set, `files.id` is that blob's `place`; every value that came from outside is bound, never spliced.
+//! has a row in `blobs`; where `files.first` is set, `files.id` is that blob's `place`; every value that came
+//! from outside is bound, never spliced.
 
 mod apply;
 mod compare;
+mod list;
 mod query;
 mod rows;
 mod schema;
@@ -27,6 +29,7 @@ mod verify;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use forebay_base::rows::RowHasher;
 use rusqlite::{Connection, params};
@@ -40,7 +43,8 @@ use crate::format::IdempotencyRecord;
 use crate::names::{FileName, Namespace};
 
 pub(crate) use compare::compare;
-pub use query::{CatalogueReader, CatalogueTotals, FileFilter, StoredRequest};
+pub use list::FileFilter;
+pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +219,7 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn verify(&self, findings_max: usize) -> Result<Vec<String>, CatalogueError> {
-        verify::verify(&self.connection, &self.state, findings_max)
+        verify::verify(&self.connection, &self.state, findings_max, &AtomicBool::new(false))
             .map_err(|source| CatalogueError::new("verify the catalogue", source))
     }
 
@@ -249,6 +253,12 @@ impl Catalogue {
             state.position = position;
             Ok(((), true))
         })
+    }
+
+    /// Number of names, and of blobs with or without names.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.state.files.count, self.state.blobs.count)
     }
 
     /// The log position below which all documents have been erased from the log.
@@ -387,6 +397,14 @@ impl Catalogue {
         self.state = kept;
         self.is_current = true;
         Ok(())
+    }
+
+    /// Verifies everything if another program has written to the catalogue.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or what is damaged.
+    pub(crate) fn watch(&mut self) -> Result<(), CatalogueError> {
+        self.verify_others("verify what another program wrote to the catalogue")
     }
 
     /// Verifies everything if another program has written to the catalogue. A name that it changed is

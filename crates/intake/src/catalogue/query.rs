@@ -1,18 +1,23 @@
 //! Queries of the catalogue, each answered from a pool of read-only connections.
+//!
+//! Invariants: an answer contains only rows that were verified; damage that a query meets is remembered
+//! for as long as the reader exists, since what a damaged catalogue does not have may exist.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use forebay_base::rows::RowHasher;
 use parking_lot::Mutex;
-use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Params, params, params_from_iter};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Params, params};
 
 use super::rows::{
     BLOB_COLUMNS, BLOBS, BlobRow, Checked, FILE_COLUMN_COUNT, FILE_COLUMNS, FILES, REQUEST_COLUMNS,
     REQUESTS, Table, read_blob, read_file, read_request,
 };
-use super::{BlobLocation, BlobRecord, FileRecord, schema};
-use crate::classify::Category;
+use super::state::{Found, State};
+use super::{BlobLocation, BlobRecord, FileRecord, schema, verify};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
 use crate::names::{FileName, Namespace};
@@ -23,29 +28,6 @@ const IDLE_MAX: usize = 8;
 /// Selects the columns that [`read_blob`] reads.
 pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place, refs, checksum FROM blobs
      WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3";
-
-/// Which files a listing shows. Every field narrows it.
-#[derive(Debug, Clone, Default)]
-pub struct FileFilter {
-    /// Only this namespace.
-    pub namespace: Option<Namespace>,
-    /// Only names that begin with this.
-    pub prefix: Option<String>,
-    /// Only this category.
-    pub category: Option<Category>,
-    /// Only this media type.
-    pub mime: Option<String>,
-    /// Only files with these bytes.
-    pub digest: Option<Digest>,
-    /// Only files of at least this many bytes.
-    pub size_min: Option<u64>,
-    /// Only files of at most this many bytes.
-    pub size_max: Option<u64>,
-    /// Only names given at or after this time, in milliseconds since 1970.
-    pub created_from_ms: Option<i64>,
-    /// Only names given before this time, in milliseconds since 1970.
-    pub created_to_ms: Option<i64>,
-}
 
 /// A remembered answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,12 +60,41 @@ pub struct CatalogueTotals {
 pub struct CatalogueReader {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    /// The first damage that a query has met.
+    damage: OnceLock<Arc<str>>,
 }
 
 impl CatalogueReader {
     pub(super) fn open(path: &Path) -> Result<Self, CatalogueError> {
         let first = schema::open_reader(path)?;
-        Ok(Self { path: path.to_owned(), idle: Mutex::new(vec![first]) })
+        let idle = Mutex::new(vec![first]);
+        Ok(Self { path: path.to_owned(), idle, damage: OnceLock::new() })
+    }
+
+    /// The first damage that any query has met; `None` if none has.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Arc<str>> {
+        self.damage.get()
+    }
+
+    /// Verifies every row, count and digest, as of one moment, beside whatever else happens.
+    ///
+    /// * `stop`: makes it return soon, without having verified everything.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or what is damaged.
+    pub fn verify(&self, stop: &AtomicBool) -> Result<(), CatalogueError> {
+        // The connections of the pool have pages in memory. What the disk holds is looked at here.
+        let connection = schema::open_reader(&self.path)?;
+        let verified = (|| {
+            let transaction = connection.unchecked_transaction()?;
+            let state = current(&transaction)?;
+            match verify::verify(&transaction, &state, 1, stop)?.pop() {
+                Some(found) => Err(CatalogueFault::Damaged { found }),
+                None => Ok(()),
+            }
+        })();
+        self.noted("verify the catalogue", verified)
     }
 
     /// The file with this name and the blob it refers to.
@@ -164,61 +175,6 @@ impl CatalogueReader {
                 return Ok(None);
             };
             read_request(&mut RowHasher::default(), row).map(Some)
-        })
-    }
-
-    /// Up to `limit` files that pass `filter`, by namespace and name, after `after`.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn list(
-        &self,
-        filter: &FileFilter,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> Result<Vec<FileRecord>, CatalogueError> {
-        let (condition, mut values) = filter.to_sql(after);
-        values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
-        let sql = format!(
-            "SELECT {FILE_COLUMNS} FROM files f WHERE {condition}
-             ORDER BY f.namespace, f.name LIMIT ?"
-        );
-        self.files("list files", &sql, &values)
-    }
-
-    /// Like [`CatalogueReader::list`] for a filter with a digest, by index: no other name is read.
-    ///
-    /// * `holder`: the name given by the log entry that holds the bytes, if there is one
-    ///   ([`BlobLocation::Entry`]). Whether it still refers to them is looked up.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn list_by_digest(
-        &self,
-        filter: &FileFilter,
-        holder: Option<&(Namespace, FileName)>,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> Result<Vec<FileRecord>, CatalogueError> {
-        let (sql, mut values) = filter.to_sql_by_digest(holder, after);
-        values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
-        self.files("list files by digest", &sql, &values)
-    }
-
-    fn files(
-        &self,
-        act: &'static str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<FileRecord>, CatalogueError> {
-        self.ask(act, |connection| {
-            let mut statement = connection.prepare_cached(sql)?;
-            let mut rows = statement.query(params_from_iter(values))?;
-            let (mut hasher, mut files) = (RowHasher::default(), Vec::new());
-            while let Some(row) = rows.next()? {
-                files.push(read_file(&mut hasher, row)?.0);
-            }
-            Ok(files)
         })
     }
 
@@ -339,24 +295,15 @@ impl CatalogueReader {
         })
     }
 
-    /// Totals over everything.
+    /// Totals over everything. Reads and verifies every row of a name or a blob.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or what is damaged.
     pub fn totals(&self) -> Result<CatalogueTotals, CatalogueError> {
         self.ask("compute the catalogue's totals", |connection| {
-            let pair = |sql: &str| -> rusqlite::Result<(u64, u64)> {
-                connection.prepare_cached(sql)?.query_row([], |row| {
-                    Ok((
-                        row.get::<_, i64>(0)?.cast_unsigned(),
-                        row.get::<_, i64>(1)?.cast_unsigned(),
-                    ))
-                })
-            };
-            let (files, file_bytes) = pair("SELECT count(*), coalesce(sum(size), 0) FROM files")?;
-            let (blobs, blob_bytes) =
-                pair("SELECT count(*), coalesce(sum(size), 0) FROM blobs WHERE refs > 0")?;
-            Ok(CatalogueTotals { files, file_bytes, blobs, blob_bytes })
+            let transaction = connection.unchecked_transaction()?;
+            let state = current(&transaction)?;
+            verify::totals(&transaction, &state)
         })
     }
 
@@ -376,36 +323,21 @@ impl CatalogueReader {
 
     /// SQLite's plan for a statement.
     #[cfg(test)]
-    pub(super) fn explain(&self, sql: &str, values: &[i64]) -> Result<Vec<String>, CatalogueError> {
-        self.ask("explain", |connection| {
-            connection
-                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
-                .query_map(params_from_iter(values), |row| row.get(3))?
-                .collect::<rusqlite::Result<_>>()
-                .map_err(CatalogueFault::from)
-        })
-    }
-
-    /// SQLite's plan for a listing by digest.
-    #[cfg(test)]
-    pub(super) fn explain_by_digest(
+    pub(super) fn explain(
         &self,
-        filter: &FileFilter,
-        holder: Option<&(Namespace, FileName)>,
-        after: Option<(&str, &str)>,
+        sql: &str,
+        values: impl Params,
     ) -> Result<Vec<String>, CatalogueError> {
-        let (sql, mut values) = filter.to_sql_by_digest(holder, after);
-        values.push(Value::Integer(1));
         self.ask("explain", |connection| {
             connection
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
-                .query_map(params_from_iter(&values), |row| row.get(3))?
+                .query_map(values, |row| row.get(3))?
                 .collect::<rusqlite::Result<_>>()
                 .map_err(CatalogueFault::from)
         })
     }
 
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         act: &'static str,
         question: impl FnOnce(&Connection) -> Checked<T>,
@@ -415,102 +347,40 @@ impl CatalogueReader {
             Some(connection) => connection,
             None => schema::open_reader(&self.path)?,
         };
-        let answer = question(&connection).map_err(|source| CatalogueError::new(act, source));
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(connection);
-        }
-        answer
-    }
-}
-
-impl FileFilter {
-    /// The `WHERE` condition and the values bound to it; only fixed text is ever spliced.
-    fn to_sql(&self, after: Option<(&str, &str)>) -> (String, Vec<Value>) {
-        let mut terms: Vec<&'static str> = vec!["1"];
-        let mut values = Vec::new();
-        let mut term = |sql: &'static str, value: Value| {
-            terms.push(sql);
-            values.push(value);
-        };
-        if let Some(namespace) = &self.namespace {
-            term("f.namespace = ?", Value::Text(namespace.as_str().to_owned()));
-        }
-        if let Some(prefix) = &self.prefix {
-            term("f.name >= ?", Value::Text(prefix.clone()));
-            if let Some(end) = prefix_end(prefix) {
-                term("f.name < ?", Value::Text(end));
+        let answer = question(&connection);
+        {
+            let mut idle = self.idle.lock();
+            if idle.len() < IDLE_MAX {
+                idle.push(connection);
             }
         }
-        if let Some(category) = self.category {
-            term("f.category = ?", Value::Integer((category as u8).into()));
-        }
-        if let Some(mime) = &self.mime {
-            term("f.mime = ?", Value::Text(mime.clone()));
-        }
-        if let Some(digest) = self.digest {
-            term("f.digest = ?", Value::Blob(digest.0.to_vec()));
-        }
-        let integer = |value: u64| Value::Integer(i64::try_from(value).unwrap_or(i64::MAX));
-        if let Some(size) = self.size_min {
-            term("f.size >= ?", integer(size));
-        }
-        if let Some(size) = self.size_max {
-            term("f.size <= ?", integer(size));
-        }
-        if let Some(ms) = self.created_from_ms {
-            term("f.created_ms >= ?", Value::Integer(ms));
-        }
-        if let Some(ms) = self.created_to_ms {
-            term("f.created_ms < ?", Value::Integer(ms));
-        }
-        if let Some((namespace, name)) = after {
-            terms.push("(f.namespace, f.name) > (?, ?)");
-            values.push(Value::Text(namespace.to_owned()));
-            values.push(Value::Text(name.to_owned()));
-        }
-        (terms.join(" AND "), values)
+        self.noted(act, answer)
     }
 
-    /// The complete statement that lists by digest, except the limit.
-    fn to_sql_by_digest(
-        &self,
-        holder: Option<&(Namespace, FileName)>,
-        after: Option<(&str, &str)>,
-    ) -> (String, Vec<Value>) {
-        let (condition, mut values) = self.to_sql(after);
-        let mut sql = format!(
-            "SELECT {FILE_COLUMNS} FROM files f INDEXED BY files_by_digest
-             WHERE f.first = 0 AND {condition}"
-        );
-        if let Some((namespace, name)) = holder {
-            sql.push_str(&format!(
-                " UNION ALL SELECT {FILE_COLUMNS} FROM files f
-                 WHERE f.first = 1 AND {condition} AND f.namespace = ? AND f.name = ?"
-            ));
-            values.extend_from_within(..);
-            values.push(Value::Text(namespace.as_str().to_owned()));
-            values.push(Value::Text(name.as_str().to_owned()));
+    /// Remembers damage.
+    fn noted<T>(&self, act: &'static str, answer: Checked<T>) -> Result<T, CatalogueError> {
+        if let Err(fault) = &answer
+            && fault.is_damage()
+        {
+            self.damage.get_or_init(|| {
+                let found: Arc<str> = fault.to_string().into();
+                tracing::error!(%found, "the catalogue is damaged; a restart builds it again");
+                found
+            });
         }
-        sql.push_str(" ORDER BY 1, 2 LIMIT ?");
-        (sql, values)
+        answer.map_err(|source| CatalogueError::new(act, source))
     }
 }
 
-/// The smallest text greater than every text that begins with `prefix`.
-fn prefix_end(prefix: &str) -> Option<String> {
-    let mut characters: Vec<char> = prefix.chars().collect();
-    while let Some(last) = characters.pop() {
-        let next = match last {
-            '\u{D7FF}' => Some('\u{E000}'),
-            other => char::from_u32(u32::from(other) + 1),
-        };
-        if let Some(next) = next {
-            characters.push(next);
-            return Some(characters.into_iter().collect());
+/// What the catalogue holds in all, in the state that the connection sees.
+fn current(connection: &Connection) -> Checked<State> {
+    match State::load(connection)? {
+        Found::State(state) => Ok(state),
+        Found::Nothing | Found::Other { .. } => {
+            let found = "the table meta is not as the server has written it".to_owned();
+            Err(CatalogueFault::Damaged { found })
         }
     }
-    None
 }
 
 /// Verifies the rows on both sides of a key that was not found.

@@ -11,17 +11,14 @@
 use std::sync::Arc;
 
 use forebay_log::{AppendError, Lsn};
-use forebay_sink::{Column, ColumnType};
-use serde::Serialize;
+use forebay_sink::Column;
 
-use super::decide::{Decision, Rule, Wish};
-use super::flatten::{Bounds, read};
+use self::gathered::Gathered;
+use super::column_code;
+use super::decide::{Decision, Wish};
 use super::forward::QueuedCommit;
-use super::frame::{DocumentPosition, Framer, Framing};
-use super::namespaces::{Planned, profile_fields_max};
-use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
-use super::profile::Profile;
-use super::{DocumentError, column_code};
+use super::frame::{Framer, Framing};
+use super::namespaces::Planned;
 use crate::answer::to_json;
 use crate::catalogue::{Answered, Change};
 use crate::error::IntakeError;
@@ -32,6 +29,11 @@ use crate::format::{
 use crate::intake::Inner;
 use crate::names::Namespace;
 use crate::pending::Queued;
+
+mod answers;
+mod gathered;
+
+pub use answers::{ColumnAnswer, DocumentsAnswer, RefusedDocument, UnfitAnswer, WidenedColumn};
 
 /// Approximate number of bytes of documents in one log entry.
 const CHUNK_SIZE: usize = 512 << 10;
@@ -51,138 +53,6 @@ pub struct DocumentOptions {
     pub dry_run: bool,
 }
 
-/// A refused document.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub struct RefusedDocument {
-    /// Its index among the documents of the body, from 0.
-    pub index: u64,
-    /// The line it starts on, from 1.
-    pub line: u64,
-    /// The byte it starts at, from 0.
-    pub byte: u64,
-    /// The reason.
-    pub reason: String,
-}
-
-/// A column a batch adds.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-#[schema(as = DocumentColumn)]
-pub struct ColumnAnswer {
-    /// Path of keys in the document.
-    pub path: String,
-    /// Name in the table.
-    pub column: String,
-    /// Its type.
-    pub r#type: &'static str,
-}
-
-/// A column whose type was changed to one that also holds other values.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub struct WidenedColumn {
-    /// Path of keys in the document.
-    pub path: String,
-    /// Name in the table.
-    pub column: String,
-    /// Its type before.
-    pub from: &'static str,
-    /// Its type from now on, for the documents before as well.
-    pub to: &'static str,
-}
-
-/// A column that does not hold all values of its field.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-#[schema(as = UnfitColumn)]
-pub struct UnfitAnswer {
-    /// Path of keys in the document.
-    pub path: String,
-    /// Name in the table.
-    pub column: String,
-    /// Its type.
-    pub r#type: &'static str,
-    /// Number of values of this request that are NULL in the column, because they are of another
-    /// type. The documents keep them.
-    pub values: u64,
-}
-
-/// The result of a body of documents.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-#[schema(as = StoredDocuments)]
-pub struct DocumentsAnswer {
-    /// Namespace.
-    pub namespace: String,
-    /// Number of accepted documents.
-    pub accepted: u64,
-    /// Number of refused documents.
-    pub rejected: u64,
-    /// The refused documents, up to a limit.
-    pub errors: Vec<RefusedDocument>,
-    /// Number of refused documents that are not listed.
-    pub errors_omitted: u64,
-    /// `table` or `collection`; null if no document was accepted.
-    #[schema(required)]
-    pub target: Option<&'static str>,
-    /// The decisive rule; null if no document was accepted.
-    #[schema(required)]
-    pub decided_by: Option<&'static str>,
-    /// Every rule with what it measured.
-    pub rules: Vec<Rule>,
-    /// Whether there are too few documents to decide between table and collection. They are kept as
-    /// a collection until there are enough.
-    pub undecided: bool,
-    /// Columns that the table gains.
-    pub columns_added: Vec<ColumnAnswer>,
-    /// Columns whose type is widened, so that they hold values that did not fit.
-    pub columns_widened: Vec<WidenedColumn>,
-    /// Fields that get no column, with the reason.
-    pub fields_without_column: Vec<String>,
-    /// Columns in which values are NULL because they are of another type; the documents keep them.
-    pub values_without_column: Vec<UnfitAnswer>,
-    /// The statements that create or extend the table.
-    pub ddl: Vec<String>,
-    /// Id of the first accepted document.
-    #[schema(required)]
-    pub first_id: Option<u64>,
-    /// Id of the last accepted document.
-    #[schema(required)]
-    pub last_id: Option<u64>,
-    /// Whether this was a dry run.
-    pub dry_run: bool,
-}
-
-impl DocumentsAnswer {
-    /// Status of the answer, as the log keeps it for repeated requests: 200, 201, 207 or 422.
-    #[must_use]
-    pub fn status(&self) -> u16 {
-        match (self.accepted, self.rejected) {
-            (0, 1..) => 422,
-            (1.., 1..) => 207,
-            (1.., 0) if !self.dry_run => 201,
-            _ => 200,
-        }
-    }
-}
-
-impl ColumnAnswer {
-    pub(super) fn of(column: &Column) -> Self {
-        let Column { path, name, ty } = column.clone();
-        Self { path, column: name, r#type: ty.name() }
-    }
-}
-
-impl WidenedColumn {
-    pub(super) fn of((column, to): &(Column, ColumnType)) -> Self {
-        let Column { path, name, ty } = column.clone();
-        Self { path, column: name, from: ty.name(), to: to.name() }
-    }
-}
-
-impl UnfitAnswer {
-    fn of((column, values): &(Column, u64)) -> Self {
-        let Column { path, name, ty } = column.clone();
-        Self { path, column: name, r#type: ty.name(), values: *values }
-    }
-}
-
 /// The incoming documents of a request. Dropped before its end, it stores none of them.
 #[derive(Debug)]
 pub struct DocumentIngest {
@@ -195,66 +65,13 @@ pub struct DocumentIngest {
     chunks: Vec<u64>,
 }
 
-/// What has arrived since the last chunk, and what is known of all of it.
-#[derive(Debug)]
-struct Gathered {
-    bounds: Bounds,
-    errors_max: usize,
-    documents_max: u64,
-    keep: bool,
-    profile: Profile,
-    run: Run,
-    /// Runs that are in the log as chunks, kept for the view while there are few.
-    runs: Vec<Run>,
-    runs_size: usize,
-    errors: Vec<RefusedDocument>,
-    rejected: u64,
-}
-
 /// A commit in the log: its end, the answer's status, its JSON, and the answer itself.
 type Appended = (Lsn, u16, Vec<u8>, DocumentsAnswer);
-
-/// Why the processing of documents stopped.
-enum Stop {
-    Body(DocumentError),
-    TooMany(u64),
-}
-
-impl From<DocumentError> for Stop {
-    fn from(error: DocumentError) -> Self {
-        Self::Body(error)
-    }
-}
-
-impl From<Stop> for IntakeError {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Body(error) => Self::rejected("body", format!("the body is not JSON: {error}")),
-            Stop::TooMany(max) => Self::rejected(
-                "too_many_documents",
-                format!(
-                    "more than {max} documents in one request; split them into several requests"
-                ),
-            ),
-        }
-    }
-}
 
 impl DocumentIngest {
     pub(crate) fn new(inner: Arc<Inner>, namespace: Namespace, options: DocumentOptions) -> Self {
         let limits = &inner.shared.options.limits;
-        let gathered = Gathered {
-            bounds: inner.bounds,
-            errors_max: limits.errors_reported_max,
-            documents_max: limits.documents_per_request_max,
-            keep: !options.dry_run,
-            profile: Profile::new(profile_fields_max(&inner.shared.options.decision)),
-            run: Run::default(),
-            runs: Vec::new(),
-            runs_size: 0,
-            errors: Vec::new(),
-            rejected: 0,
-        };
+        let gathered = Gathered::new(&inner, !options.dry_run);
         let framer = Framer::new(options.framing, limits.document_size_max);
         Self {
             framer: Some(framer),
@@ -535,88 +352,5 @@ impl Drop for DocumentIngest {
         if !self.chunks.is_empty() {
             self.inner.view.end(self.request);
         }
-    }
-}
-
-impl Gathered {
-    /// Starts another run. The last one stays for the view unless there are too many.
-    fn next_run(&mut self) {
-        self.runs_size = self.runs_size.saturating_add(self.run.size());
-        if self.runs_size > PREPARED_SIZE_MAX {
-            self.runs = Vec::new();
-            self.runs_size = usize::MAX;
-            self.run.clear();
-        } else {
-            self.runs.push(std::mem::take(&mut self.run));
-        }
-    }
-
-    /// What the view receives with the commit; `None` if it has to read the log instead.
-    fn prepared(
-        &mut self,
-        namespace: &Namespace,
-        planned: &Planned,
-        first_id: u64,
-        received_ms: i64,
-    ) -> Option<Prepared> {
-        self.next_run();
-        // Values of untracked fields are not kept here; the log has the documents.
-        let is_whole = self.runs_size <= PREPARED_SIZE_MAX && self.profile.untracked == 0;
-        // Documents that come before are read from the database, these with them.
-        if planned.reshapes || !is_whole {
-            return None;
-        }
-        Some(Prepared {
-            namespace: namespace.clone(),
-            target: planned.decision.target,
-            first_id,
-            received_ms,
-            fields: self
-                .profile
-                .fields()
-                .iter()
-                .map(|(path, field)| {
-                    (path.clone(), (field.valued() > 0).then(|| field.column_type()))
-                })
-                .collect(),
-            undecided: planned.decision.undecided,
-            runs: std::mem::take(&mut self.runs),
-        })
-    }
-
-    fn take(
-        &mut self,
-        (place, framed): (DocumentPosition, Result<&[u8], DocumentError>),
-    ) -> Result<(), Stop> {
-        let (run, keep) = (&mut self.run, self.keep);
-        let taken = framed.and_then(|document| {
-            let members = read(document, &self.bounds)?;
-            self.profile.add(&members, &self.bounds, &mut |field, leaf, text| {
-                if keep {
-                    run.note(field, leaf, text, document);
-                }
-            })?;
-            Ok(document)
-        });
-        match taken {
-            Ok(document) => {
-                if self.profile.documents > self.documents_max {
-                    return Err(Stop::TooMany(self.documents_max));
-                }
-                if self.keep {
-                    self.run.take(document);
-                }
-            }
-            Err(error) => {
-                self.run.refuse();
-                self.rejected += 1;
-                if self.errors.len() < self.errors_max {
-                    let DocumentPosition { line, byte, index } = place;
-                    let reason = error.to_string();
-                    self.errors.push(RefusedDocument { index, line, byte, reason });
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -30,8 +30,9 @@ use crate::format::{DocumentCommit, Entry};
 use crate::shared::{Applied, reached};
 use crate::space::{self, RETRY_AFTER, Reserve, sqlite_passes};
 
-/// Maximum number of waiting commits.
-const COMMITS_MAX: usize = 4_096;
+/// Maximum number of waiting commits, of 60 bytes each. A commit that widens a column of a large table
+/// holds up those after it: there is room for what small requests bring meanwhile.
+const COMMITS_MAX: usize = 262_144;
 /// Maximum memory of commits handed over already parsed. Further ones are read from the log.
 const PREPARED_MAX: usize = 64 << 20;
 /// Approximate number of documents in one transaction.
@@ -48,6 +49,7 @@ pub(crate) struct ViewQueue {
     work: Condvar,
     room: Notify,
     pub(crate) applied: watch::Sender<Applied>,
+    first: watch::Sender<First>,
     /// Reserved space that is released when the database needs it.
     reserve: Arc<Reserve>,
     /// Informed of applied commits, if documents are forwarded to an external database.
@@ -68,6 +70,14 @@ struct QueueState {
     /// What it holds there; unknown before the first checkpoint.
     held: Option<Arc<Held>>,
     stop: bool,
+}
+
+/// The first checkpoint after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Pending,
+    /// It was made, or failed and will be tried again later.
+    Tried,
 }
 
 /// What the database holds on stable storage.
@@ -96,6 +106,7 @@ impl ViewQueue {
             work: Condvar::new(),
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(position)),
+            first: watch::Sender::new(First::Pending),
             reserve,
             outbox,
         }
@@ -190,6 +201,18 @@ impl ViewQueue {
         reached(&mut self.applied.subscribe(), end).await
     }
 
+    /// Waits until what was applied before the start is durable, if that can be.
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewStopped`].
+    pub(crate) async fn started(&self) -> Result<(), IntakeError> {
+        let mut first = self.first.subscribe();
+        let tried = first.wait_for(|first| *first == First::Tried).await;
+        tried
+            .map(drop)
+            .map_err(|_| IntakeError::ViewStopped { reason: "the intake is closing".into() })
+    }
+
     /// End of the newest commit that is not in the database, among those that end at `most` or
     /// before.
     pub(crate) fn newest_up_to(&self, most: Lsn) -> Option<Lsn> {
@@ -246,7 +269,7 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut checkpointed = Instant::now();
-        let mut dirty = false;
+        let mut dirty = !self.begin();
         loop {
             let (batch, stopping) = self.gather();
             let batch = self.acknowledged(batch);
@@ -285,6 +308,18 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// Makes durable what was applied before the start, by this process or by one that was killed.
+    /// Returns `false` if that has to be tried again.
+    fn begin(&mut self) -> bool {
+        let made = self.checkpoint();
+        if let Err(error) = &made {
+            // Everything can be read, and the log keeps it. The next checkpoint decides.
+            tracing::warn!(error = %chain(error), "could not sync the document database yet");
+        }
+        self.queue.first.send_replace(First::Tried);
+        made.is_ok()
     }
 
     /// The commits of a batch that the log has on stable storage; the others wait for space.
@@ -513,6 +548,31 @@ mod tests {
         encode_documents(&mut run, b"{}");
         let end = log.try_append(&[&commit.encode_header(1), &run]).unwrap().end;
         log.sync_to(end).unwrap();
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_the_view_only_when_very_many_commits_do() {
+        let reserve = Arc::new(Reserve::keep(Arc::new(SimFs::new(1)), std::path::Path::new("/")));
+        let queue = ViewQueue::new(Lsn(0), Lsn(0), None, None, reserve);
+        let room = || tokio::time::timeout(Duration::ZERO, queue.wait_for_room());
+        for lsn in 0..COMMITS_MAX as u64 {
+            if lsn.is_power_of_two() {
+                room().await.unwrap().unwrap();
+            }
+            let commit = QueuedCommit {
+                first: Lsn(lsn),
+                lsn: Lsn(lsn),
+                end: Lsn(lsn + 1),
+                count: 1,
+                received_ms: 1,
+                prepared: None,
+            };
+            queue.push([1; 16], commit);
+        }
+        assert!(room().await.is_err());
+        queue.forget(1);
+        room().await.unwrap().unwrap();
+        assert!(size_of::<QueuedCommit>() <= 60, "{}", size_of::<QueuedCommit>());
     }
 
     #[test]

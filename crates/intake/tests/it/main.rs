@@ -8,4 +8,6 @@ mod elsewhere;
 mod erasure;
 mod flips;
 mod forwarding;
+mod reclaim;
+mod running;
 mod support;

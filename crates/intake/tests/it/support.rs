@@ -269,11 +269,12 @@ pub(crate) fn remove_shared_memory(dir: &Path) {
     }
 }
 
-/// Replaces the first occurrence of `old` in a file by `new`, of the same length.
+/// Replaces the first occurrence of `old` in a file by `new`, of the same length. Writes nothing else:
+/// the file may be in use.
 pub(crate) fn replace(path: &Path, old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
-    let mut bytes = std::fs::read(path).unwrap();
+    let bytes = std::fs::read(path).unwrap();
     let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
-    bytes[at..at + new.len()].copy_from_slice(new);
-    std::fs::write(path, bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, new, at as u64).unwrap();
 }

@@ -3,8 +3,8 @@
 //! A document that is an object in canonical form (no white space between tokens, no needless
 //! escape, numbers as they are printed here) becomes a BSON document, which a database can query;
 //! printing it returns the original. Any other document stays text. So most machine-written
-//! documents can be queried, and nothing is stored twice. Nothing here prints documents but tests,
-//! with `print`, which says how a reader has to.
+//! documents can be queried, and nothing is stored twice. `print` says how a reader has to print
+//! them.
 //!
 //! Invariants:
 //! * `print` of the result of [`parse`] returns the input, byte for byte, or `parse` returns
@@ -15,9 +15,7 @@
 
 use mongodb::bson::raw::{CString, RawArrayBuf, RawBson, RawDocumentBuf};
 
-#[cfg(any(test, feature = "fuzzing"))]
 mod print;
-#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use print::print;
 
 /// Maximum nesting of objects and arrays; a server supports 100 levels, some fewer.

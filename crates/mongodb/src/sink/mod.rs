@@ -4,8 +4,9 @@
 //! preserves every byte, as text otherwise), beside the values extracted from them, each under its
 //! column's name. The layout is described in `docs/formats/mongodb-sink.md`.
 //!
-//! From the bottom: `settings`, `link` (the database, and the thread that waits for it), `layout` (what is stored), `json` and `row` (documents
-//! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers).
+//! From the bottom: `settings`, `link` (the database, and the thread that waits for it), `layout` (what
+//! is stored), `json` and `row` (documents and rows as BSON), `load` (inserting and removing), `reshape`
+//! (changed columns), `writer` (the traits of writers).
 //!
 //! # Guarantees without transactions
 //! Servers without replica sets have no transactions, so none are used. The guarantees are:
@@ -18,6 +19,9 @@
 //!   and whenever the sink is opened.
 //! * **Nothing is duplicated.** `_id` is the row's id: writing a row again meets its own key, which
 //!   counts as written.
+//! * **Changed columns follow the commit.** Rows get the values of columns that were added or changed
+//!   after the commit that did so, each once; a sink that was killed meanwhile continues when it is
+//!   opened again.
 //! * **One writer.** Opening a sink takes it over: the opener becomes the owner, and the previous
 //!   one is refused with its next commit. A roll-back increments the epoch, so that a commit whose
 //!   answer was lost has happened before the position is read again, or never will.
@@ -26,6 +30,7 @@ pub(crate) mod json;
 mod layout;
 mod link;
 mod load;
+mod reshape;
 mod row;
 mod settings;
 mod writer;
@@ -41,6 +46,7 @@ use mongodb::options::ReturnDocument;
 use layout::{State, long};
 use link::Link;
 use load::Load;
+use reshape::Shape;
 
 pub use layout::LAYOUT_VERSION;
 pub use settings::Settings;
@@ -58,6 +64,10 @@ pub struct MongoSink {
     epoch: i64,
     /// Namespaces as of the last commit.
     slots: HashMap<String, Document>,
+    /// Changes of columns in the open transaction, by namespace.
+    shapes: HashMap<String, Shape>,
+    /// Changes of columns begun in this epoch.
+    attempts: i64,
 }
 
 impl MongoSink {
@@ -81,8 +91,8 @@ impl MongoSink {
         let claimed = claim(&link, doc! { "_id": "state" }, &owner)?;
         let book = Book::new(claimed.identity, claimed.position, Vec::new());
         let epoch = claimed.epoch;
-        let slots = HashMap::new();
-        let mut sink = MongoSink { link, load: Load::default(), book, owner, epoch, slots };
+        let (slots, shapes, load) = (HashMap::new(), HashMap::new(), Load::default());
+        let mut sink = MongoSink { link, load, book, owner, epoch, slots, shapes, attempts: 0 };
         sink.read(claimed)?;
         Ok(sink)
     }
@@ -90,6 +100,8 @@ impl MongoSink {
     /// Adopts a claimed state: reads the namespaces and removes what is not committed.
     fn read(&mut self, state: State) -> Result<(), ServerError> {
         const ACT: &str = "read the namespaces";
+        self.epoch = state.epoch;
+        self.attempts = 0;
         let documents = load::all(&self.link, ACT, layout::NAMESPACES)?;
         let (mut namespaces, mut slots, mut sweeps) = (Vec::new(), HashMap::new(), Vec::new());
         for (number, document) in (1..).zip(&documents) {
@@ -105,8 +117,12 @@ impl MongoSink {
             }
         }
         load::sweep(&self.link, sweeps)?;
+        for document in &documents {
+            let slot = layout::slot_at(document, state.position);
+            let slot = slot.map_err(|found| self.link.contents(ACT, found))?;
+            self.resume(document, slot)?;
+        }
         self.book = Book::new(state.identity, state.position, namespaces);
-        self.epoch = state.epoch;
         self.slots = slots;
         Ok(())
     }
@@ -114,6 +130,7 @@ impl MongoSink {
     /// Ends a failed transaction; the roll-back removes what it left behind.
     fn abandon(&mut self) {
         self.load.forget();
+        self.shapes.clear();
         self.book.transaction = Transaction::Failed;
     }
 
@@ -160,7 +177,8 @@ impl MongoSink {
         }
         self.slots.extend(saved);
         self.book.committed(position);
-        Ok(())
+        // An error from here on makes the next roll-back read what is committed, and continue.
+        Ok(self.fill_all()?)
     }
 
     /// Stores the next state of the namespaces, which is valid once the position is stored.
@@ -168,7 +186,13 @@ impl MongoSink {
         let saved: Vec<(String, Document)> = self
             .book
             .dirty()
-            .map(|namespace| (namespace.name.clone(), layout::slot(namespace, position)))
+            .map(|namespace| {
+                let mut slot = layout::slot(namespace, position);
+                if let Some(shape) = self.shape_of(&namespace.name) {
+                    slot.insert("shape", shape);
+                }
+                (namespace.name.clone(), slot)
+            })
             .collect();
         let updates = saved.iter().map(|(name, slot)| {
             let before = self.slots.get(name).cloned();

@@ -15,7 +15,7 @@ use super::layout::{long, part_key};
 /// The largest row; a server takes 16 MiB.
 pub(super) const ROW_SIZE_MAX: usize = 15 << 20;
 /// The largest value beside others where all of them together are too large.
-const VALUE_SIZE_MAX: usize = 64 << 10;
+pub(super) const VALUE_SIZE_MAX: usize = 64 << 10;
 
 /// A row being made.
 #[derive(Debug)]

@@ -84,14 +84,12 @@ impl Jobs for MongoSink {
         Ok(Some(Job { at: at.0, index, slots, buffer, written }))
     }
 
-    /// Rows have no declared types here: later rows follow the new columns. Rows that are there stay
-    /// as they are, and their documents have all values.
     fn reshape_rows(
         &mut self,
         at: Position,
         name: &str,
         fields: &[Field<'_>],
-        _derive: &mut Derive<'_>,
+        derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
         if !self.book.admits(at, name)? {
             return Ok(Written::replay());
@@ -107,7 +105,12 @@ impl Jobs for MongoSink {
             return Ok(Written::default());
         };
         let (schema, plan) = namespace.schema.reshaped(fields, &[]);
-        namespace.schema = schema;
+        let before = std::mem::replace(&mut namespace.schema, schema);
+        if namespace.row_count > 0 {
+            // Those of this transaction, too.
+            self.load.flush_all(&self.link, &self.book)?;
+            self.stage(index, &before, &plan.slots, derive)?;
+        }
         Ok(Written { refused: plan.refused, ..Written::default() })
     }
 

@@ -84,10 +84,6 @@ impl DocumentSubject for Mongo {
 }
 
 impl RowSubject for Mongo {
-    fn fills_rows(&self) -> bool {
-        false
-    }
-
     fn open(&self) -> Result<Box<dyn RowSink>, Failure> {
         Ok(Box::new(self.open()?))
     }

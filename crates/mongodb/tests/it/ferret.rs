@@ -144,12 +144,11 @@ fn bytes(document: Bson) -> Vec<u8> {
     }
 }
 
-/// The value of a column of this type. What was written before the column was widened keeps its
-/// type: `_document` has all of it.
+/// The value of a column of this type.
 fn text(ty: &str, value: &Bson) -> String {
     match (ty, value) {
         ("boolean", Bson::Boolean(value)) => u8::from(*value).to_string(),
-        ("integer" | "real" | "decimal", Bson::Int64(value)) => value.to_string(),
+        ("integer", Bson::Int64(value)) => value.to_string(),
         ("real", Bson::Double(value)) => format!("{value:?}"),
         ("decimal" | "text" | "json" | "timestamp" | "date", Bson::String(text)) => text.clone(),
         ("bytes", Bson::Binary(binary)) => hex::encode(&binary.bytes),

@@ -116,11 +116,6 @@ pub trait RowSubject {
         true
     }
 
-    /// Whether rows that are there get the values of columns that are given to them later.
-    fn fills_rows(&self) -> bool {
-        true
-    }
-
     /// Whether a column that was added locks its table for readers until the transaction ends.
     fn locks_new_columns(&self) -> bool {
         false

@@ -10,7 +10,6 @@ mod forward;
 mod forward_crash;
 mod hostile;
 mod model;
-mod reclaim;
 mod reclaim_crash;
 pub(crate) mod support;
 mod truth;

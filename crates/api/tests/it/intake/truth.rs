@@ -263,35 +263,6 @@ async fn a_write_under_a_tag_of_another_server_fails_its_condition() {
 }
 
 #[tokio::test]
-async fn every_route_refuses_parameters_that_it_does_not_know() {
-    let house = House::new();
-    let id = house.put("n/a", "x").await.json()["id"].as_str().unwrap().to_owned();
-    house.documents("n", "{\"a\":1}").await;
-    for (method, path) in [
-        ("PUT", "/v1/files/n/a".to_owned()),
-        ("GET", "/v1/files/n/a".to_owned()),
-        ("HEAD", "/v1/files/n/a".to_owned()),
-        ("DELETE", "/v1/files/n/a".to_owned()),
-        ("GET", format!("/v1/files/{id}")),
-        ("GET", "/v1/files".to_owned()),
-        ("POST", "/v1/ingest".to_owned()),
-        ("GET", "/v1/database".to_owned()),
-        ("POST", "/v1/documents/n".to_owned()),
-        ("GET", "/v1/documents/n".to_owned()),
-        ("GET", "/v1/documents/n/1".to_owned()),
-        ("GET", "/v1/documents".to_owned()),
-    ] {
-        let path = format!("{path}?bogus=1");
-        let answer = house.send(method, &path, &[], "").await;
-        assert_eq!(answer.status, 400, "{method} {path}");
-        if method != "HEAD" {
-            assert_eq!(answer.error(), (400, "query".into()), "{method} {path}");
-        }
-    }
-    assert_eq!(house.get("/v1/files/n/a").await.body, "x");
-}
-
-#[tokio::test]
 async fn an_empty_key_is_no_other_key() {
     let house = House::new();
     let document = "{\"a\":1,\"\":{\"a\":2},\"b\":{\"\":3},\"\\u0000\":4}";

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::format::DecodeError;
 
 fn record() -> IdempotencyRecord {
     IdempotencyRecord { key: Digest::of(b"key"), fingerprint: Digest::of(b"body") }

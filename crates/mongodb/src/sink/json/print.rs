@@ -1,4 +1,4 @@
-//! BSON documents as JSON: the inverse of [`parse`](super::parse), for tests.
+//! BSON documents as JSON: the inverse of [`parse`](super::parse).
 //!
 //! Invariant: the form is the canonical one of `docs/formats/mongodb-sink.md`, without white space.
 
@@ -53,6 +53,8 @@ fn print_value(value: &Bson, out: &mut String) -> Option<()> {
         }
         Bson::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
         Bson::Null => out.push_str("null"),
+        // Some servers and shells store small numbers as int32.
+        Bson::Int32(whole) => out.push_str(&whole.to_string()),
         Bson::Int64(whole) => out.push_str(&whole.to_string()),
         Bson::Double(real) => out.push_str(&real_text(*real)),
         _ => return None,

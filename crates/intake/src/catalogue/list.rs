@@ -1,0 +1,418 @@
+//! Listings of files: which ones a filter selects, and that none is left out because it was altered.
+//!
+//! A condition of SQL passes over a row that was altered in the column it looks at. So SQL only finds
+//! where a listing begins: every row from there on is read in the order of the table, verified, and
+//! compared with the filter here. The rows on both sides of the range are verified as well, since a
+//! row whose name was altered stays where it was. A listing by digest reads all names of the blob in
+//! an index; they are compared with their number in the blob's row, and each name that is shown with
+//! the row that it refers to.
+//!
+//! SQLite compares a row with a condition on a single column only to find the first and the last one;
+//! a condition on a pair of columns is looked at again for each row. Therefore the statements that walk
+//! have none of those.
+//!
+//! Invariants: every row between the beginning and the end of a page was verified, and its name follows
+//! the one before; a row that is altered in any column is an error, never a shorter listing. Rows that
+//! are missing altogether are found by [`CatalogueReader::verify`].
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Params, Row};
+
+use forebay_base::rows::RowHasher;
+
+use super::query::CatalogueReader;
+use super::rows::{BLOB_COLUMNS, Checked, FILE_COLUMNS, FILES, read_blob, read_file};
+use super::{BlobRecord, FileRecord};
+use crate::classify::Category;
+use crate::digest::Digest;
+use crate::error::{CatalogueError, CatalogueFault};
+use crate::names::{FileName, Namespace};
+
+/// Which files a listing shows. Every field narrows it.
+#[derive(Debug, Clone, Default)]
+pub struct FileFilter {
+    /// Only this namespace.
+    pub namespace: Option<Namespace>,
+    /// Only names that begin with this.
+    pub prefix: Option<String>,
+    /// Only this category.
+    pub category: Option<Category>,
+    /// Only this media type.
+    pub mime: Option<String>,
+    /// Only files with these bytes.
+    pub digest: Option<Digest>,
+    /// Only files of at least this many bytes.
+    pub size_min: Option<u64>,
+    /// Only files of at most this many bytes.
+    pub size_max: Option<u64>,
+    /// Only names given at or after this time, in milliseconds since 1970.
+    pub created_from_ms: Option<i64>,
+    /// Only names given before this time, in milliseconds since 1970.
+    pub created_to_ms: Option<i64>,
+}
+
+/// Names by digest, from the index: those whose own entry does not hold the bytes.
+pub(super) const NAMES_BY_DIGEST: &str =
+    "SELECT namespace, name FROM files INDEXED BY files_by_digest
+     WHERE first = 0 AND digest = ?1 ORDER BY namespace, name";
+
+impl CatalogueReader {
+    /// Up to `limit` files that pass `filter`, by namespace and name, after `after`.
+    ///
+    /// Reads and verifies every row of the namespace, and of the names with the prefix, up to the
+    /// last one that is returned.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn list(
+        &self,
+        filter: &FileFilter,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        self.ask("list files", |connection| {
+            // One state of the catalogue: several statements look at what is beside each other.
+            let transaction = connection.unchecked_transaction()?;
+            let range = Range::of(filter, after);
+            let mut walk = Walk::new(&transaction, filter, &range, limit);
+            match range.start {
+                ("", "") => walk.all()?,
+                start => walk.from(start)?,
+            }
+            Ok(walk.files)
+        })
+    }
+
+    /// Like [`CatalogueReader::list`] for the names of one blob, by index: no other name is read.
+    ///
+    /// * `holder`: the name given by the log entry that holds the bytes, if there is one
+    ///   ([`BlobLocation::Entry`](super::BlobLocation::Entry)). Whether it still refers to them is
+    ///   looked up.
+    /// * Returns `None` if the blob is not, or no longer, as `blob` says.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or what is damaged.
+    pub fn list_by_digest(
+        &self,
+        filter: &FileFilter,
+        blob: &BlobRecord,
+        holder: Option<&(Namespace, FileName)>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Option<Vec<FileRecord>>, CatalogueError> {
+        self.ask("list files by digest", |connection| {
+            // One state of the catalogue: the blob's row says how many names there have to be.
+            let transaction = connection.unchecked_transaction()?;
+            let mut names = Names::new(&transaction, blob.digest);
+            let Some(refs) = names.refs(blob)? else { return Ok(None) };
+            let held = names.held(holder)?;
+            let range = Range::of(filter, after);
+            let (mut files, indexed) = names.list(filter, &range, limit)?;
+            let count = indexed + u64::from(held.is_some());
+            if count != refs {
+                let digest = blob.digest;
+                let found = format!("the blob {digest} has {refs} names, and {count} were found");
+                return Err(damaged(found));
+            }
+            if let Some(file) = held
+                && range.holds(file.namespace.as_str().as_bytes(), file.name.as_str().as_bytes())
+                    == Place::Inside
+                && filter.passes(&file)
+            {
+                files.push(file);
+                files.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+                files.truncate(limit);
+            }
+            Ok(Some(files))
+        })
+    }
+}
+
+/// A walk through the table, in the order of names.
+struct Walk<'c> {
+    connection: &'c Connection,
+    filter: &'c FileFilter,
+    range: &'c Range<'c>,
+    limit: usize,
+    hasher: RowHasher,
+    order: Order,
+    files: Vec<FileRecord>,
+}
+
+impl<'c> Walk<'c> {
+    fn new(
+        connection: &'c Connection,
+        filter: &'c FileFilter,
+        range: &'c Range<'c>,
+        limit: usize,
+    ) -> Self {
+        let (hasher, order) = (RowHasher::default(), Order::default());
+        Self { connection, filter, range, limit, hasher, order, files: Vec::new() }
+    }
+
+    /// Walks from the first row of the table.
+    fn all(&mut self) -> Checked<()> {
+        let sql = format!("SELECT {FILE_COLUMNS} FROM files ORDER BY namespace, name");
+        self.rows(&sql, []).map(drop)
+    }
+
+    /// Walks from a name, which need not exist.
+    fn from(&mut self, (namespace, name): (&str, &str)) -> Checked<()> {
+        // A row whose name was altered to a lesser one is before the place where it is looked for.
+        let before = format!(
+            "SELECT {FILE_COLUMNS} FROM files WHERE (namespace, name) < (?1, ?2)
+             ORDER BY namespace DESC, name DESC LIMIT 1"
+        );
+        self.beside(&before, [namespace, name])?;
+        let within = format!(
+            "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name >= ?2 ORDER BY name"
+        );
+        if self.rows(&within, [namespace, name])? {
+            return Ok(());
+        }
+        // It ended at a row of another namespace, or at one that was altered to look like that.
+        let than = if self.order.name.is_empty() { ">=" } else { ">" };
+        let after = format!(
+            "SELECT {FILE_COLUMNS} FROM files WHERE (namespace, name) {than} (?1, ?2)
+             ORDER BY namespace, name LIMIT 1"
+        );
+        let last = match self.order.name.as_slice() {
+            [] => name.to_owned(),
+            last => String::from_utf8_lossy(last).into_owned(),
+        };
+        let next = self.beside(&after, [namespace, &last])?;
+        if next.as_ref().is_some_and(|(of, _)| *of == *namespace.as_bytes()) {
+            return Err(damaged(format!("names of the namespace {namespace} are out of order")));
+        }
+        if self.range.namespace.is_some() {
+            return Ok(());
+        }
+        let others = format!(
+            "SELECT {FILE_COLUMNS} FROM files WHERE namespace > ?1 ORDER BY namespace, name"
+        );
+        if self.beside(&format!("{others} LIMIT 1"), [namespace])? != next {
+            return Err(damaged(format!("names after the namespace {namespace} are out of order")));
+        }
+        self.rows(&others, [namespace]).map(drop)
+    }
+
+    /// Verifies one row beside the range, and returns its name.
+    fn beside(&mut self, sql: &str, values: impl Params) -> Checked<Option<(Vec<u8>, Vec<u8>)>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(values)?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        FILES.verify(&mut self.hasher, row, 0)?;
+        Ok(Some((text(row, 0)?.to_vec(), text(row, 1)?.to_vec())))
+    }
+
+    /// Takes what passes the filter; returns `true` if the page is full or the range has ended.
+    fn rows(&mut self, sql: &str, values: impl Params) -> Checked<bool> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(values)?;
+        while self.files.len() < self.limit {
+            let Some(row) = rows.next()? else { return Ok(false) };
+            FILES.verify(&mut self.hasher, row, 0)?;
+            let (namespace, name) = (text(row, 0)?, text(row, 1)?);
+            self.order.follow(namespace, name)?;
+            match self.range.holds(namespace, name) {
+                Place::Inside if self.filter.selects(row)? => {
+                    self.files.push(read_file(&mut self.hasher, row)?.0);
+                }
+                Place::Before | Place::Inside => {}
+                Place::Beyond => return Ok(true),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The names of one blob, in one state of the catalogue.
+struct Names<'c> {
+    connection: &'c Connection,
+    digest: Digest,
+    hasher: RowHasher,
+}
+
+impl<'c> Names<'c> {
+    fn new(connection: &'c Connection, digest: Digest) -> Self {
+        Self { connection, digest, hasher: RowHasher::default() }
+    }
+
+    /// Number of the blob's names, by its own row; `None` if that differs from `blob`.
+    fn refs(&mut self, blob: &BlobRecord) -> Checked<Option<u64>> {
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE digest = ?1"))?;
+        let mut rows = statement.query([self.digest.0])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let (found, _) = read_blob(&mut self.hasher, row, 0)?;
+        Ok((found.blob == *blob).then(|| found.refs.cast_unsigned()))
+    }
+
+    /// The file whose entry holds the bytes, if its name still refers to them.
+    fn held(&mut self, holder: Option<&(Namespace, FileName)>) -> Checked<Option<FileRecord>> {
+        let Some((namespace, name)) = holder else { return Ok(None) };
+        let found = self.file(namespace.as_str().as_bytes(), name.as_str().as_bytes())?;
+        Ok(found.and_then(|(file, first)| (first && file.digest == self.digest).then_some(file)))
+    }
+
+    /// Up to `limit` names of the index that are in the range, and the number of all that it has.
+    fn list(
+        &mut self,
+        filter: &FileFilter,
+        range: &Range<'_>,
+        limit: usize,
+    ) -> Checked<(Vec<FileRecord>, u64)> {
+        let connection = self.connection;
+        let mut statement = connection.prepare_cached(NAMES_BY_DIGEST)?;
+        let mut rows = statement.query([self.digest.0])?;
+        let (mut order, mut files, mut count) = (Order::default(), Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            count += 1;
+            let (namespace, name) = (text(row, 0)?, text(row, 1)?);
+            order.follow(namespace, name)?;
+            if files.len() < limit && range.holds(namespace, name) == Place::Inside {
+                let file = self.named(namespace, name)?;
+                if filter.passes(&file) {
+                    files.push(file);
+                }
+            }
+        }
+        Ok((files, count))
+    }
+
+    /// The file that an entry of the index refers to.
+    fn named(&mut self, namespace: &[u8], name: &[u8]) -> Checked<FileRecord> {
+        match self.file(namespace, name)? {
+            Some((file, false)) if file.digest == self.digest => Ok(file),
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                Err(damaged(format!("the index files_by_digest has another row for {name:?}")))
+            }
+        }
+    }
+
+    fn file(&mut self, namespace: &[u8], name: &[u8]) -> Checked<Option<(FileRecord, bool)>> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name = ?2"
+        ))?;
+        let as_text = |bytes| rusqlite::types::ToSqlOutput::Borrowed(ValueRef::Text(bytes));
+        let mut rows = statement.query([as_text(namespace), as_text(name)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let (file, first, _) = read_file(&mut self.hasher, row)?;
+        Ok(Some((file, first)))
+    }
+}
+
+/// Where a name is in relation to a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before it, or not selected by it.
+    Before,
+    Inside,
+    /// Behind all of it.
+    Beyond,
+}
+
+/// The names that a listing has to look at.
+struct Range<'f> {
+    /// The first name; the last one of the previous page is not part of the range.
+    start: (&'f str, &'f str),
+    after: Option<(&'f str, &'f str)>,
+    namespace: Option<&'f str>,
+    prefix: &'f str,
+}
+
+impl<'f> Range<'f> {
+    fn of(filter: &'f FileFilter, after: Option<(&'f str, &'f str)>) -> Self {
+        let namespace = filter.namespace.as_ref().map(Namespace::as_str);
+        let prefix = filter.prefix.as_deref().unwrap_or("");
+        let first = namespace.map_or(("", ""), |namespace| (namespace, prefix));
+        Self { start: after.map_or(first, |after| after.max(first)), after, namespace, prefix }
+    }
+
+    fn holds(&self, namespace: &[u8], name: &[u8]) -> Place {
+        let is_after = self
+            .after
+            .is_none_or(|(of, after)| (namespace, name) > (of.as_bytes(), after.as_bytes()));
+        let is_named = name.starts_with(self.prefix.as_bytes());
+        match self.namespace {
+            Some(wanted) if (namespace, name) < (wanted.as_bytes(), self.prefix.as_bytes()) => {
+                Place::Before
+            }
+            // The names with a prefix follow each other.
+            Some(wanted) if namespace != wanted.as_bytes() || !is_named => Place::Beyond,
+            _ if is_after && is_named => Place::Inside,
+            _ => Place::Before,
+        }
+    }
+}
+
+/// Names in the order of their table, each greater than the one before.
+#[derive(Debug, Default)]
+struct Order {
+    namespace: Vec<u8>,
+    name: Vec<u8>,
+}
+
+impl Order {
+    fn follow(&mut self, namespace: &[u8], name: &[u8]) -> Checked<()> {
+        if (namespace, name) <= (&*self.namespace, &*self.name) {
+            let name = String::from_utf8_lossy(name);
+            return Err(damaged(format!("the name {name:?} is not in the order of its table")));
+        }
+        if self.namespace != namespace {
+            self.namespace.clear();
+            self.namespace.extend_from_slice(namespace);
+        }
+        self.name.clear();
+        self.name.extend_from_slice(name);
+        Ok(())
+    }
+}
+
+impl FileFilter {
+    /// Whether a row of [`FILE_COLUMNS`] passes, names apart.
+    fn selects(&self, row: &Row<'_>) -> Checked<bool> {
+        if let Some(digest) = &self.digest
+            && row.get_ref(3)? != ValueRef::Blob(&digest.0)
+        {
+            return Ok(false);
+        }
+        if let Some(mime) = &self.mime
+            && text(row, 5)? != mime.as_bytes()
+        {
+            return Ok(false);
+        }
+        let category: u8 = row.get(6)?;
+        let size = row.get::<_, i64>(4)?.cast_unsigned();
+        Ok(self.category.is_none_or(|wanted| wanted as u8 == category)
+            && self.holds(size, row.get(8)?))
+    }
+
+    /// Whether a file passes, names apart.
+    fn passes(&self, file: &FileRecord) -> bool {
+        self.digest.is_none_or(|digest| digest == file.digest)
+            && self.mime.as_ref().is_none_or(|mime| *mime == file.mime)
+            && self.category.is_none_or(|category| category == file.category)
+            && self.holds(file.size, file.created_ms)
+    }
+
+    fn holds(&self, size: u64, created_ms: i64) -> bool {
+        self.size_min.is_none_or(|min| size >= min)
+            && self.size_max.is_none_or(|max| size <= max)
+            && self.created_from_ms.is_none_or(|from| created_ms >= from)
+            && self.created_to_ms.is_none_or(|to| created_ms < to)
+    }
+}
+
+fn text<'r>(row: &'r Row<'_>, at: usize) -> Checked<&'r [u8]> {
+    match row.get_ref(at)? {
+        ValueRef::Text(bytes) => Ok(bytes),
+        other => Err(damaged(format!("column {at} of a name is {:?}", other.data_type()))),
+    }
+}
+
+fn damaged(found: String) -> CatalogueFault {
+    CatalogueFault::Damaged { found }
+}
