@@ -329,7 +329,7 @@ enum Inflate {
     /// The first bytes show it.
     Unknown(Option<Encoding>, Format),
     Plain,
-    By(Inflater),
+    By(Box<Inflater>),
 }
 
 impl Work {
@@ -454,7 +454,7 @@ fn inflate(
         named => named,
     };
     Ok(match encoding {
-        Some(encoding) => Inflate::By(Inflater::new(encoding, size_max)?),
+        Some(encoding) => Inflate::By(Box::new(Inflater::new(encoding, size_max)?)),
         None => Inflate::Plain,
     })
 }

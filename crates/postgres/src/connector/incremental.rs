@@ -238,6 +238,30 @@ impl Order<'_> {
     }
 }
 
+impl Order<'_> {
+    /// A note about rows without a cursor value, which are not read.
+    async fn note_nulls(&self, cursor: &str) -> Result<Option<String>> {
+        let count = self.count(&format!("{} is null", self.field)).await?;
+        let note = format!(
+            "{count} rows of {} are not read: they have no value in {cursor:?}. Give the column a \
+             default and NOT NULL, or set `sync_mode: full_refresh`",
+            self.table.name
+        );
+        Ok((count > 0).then_some(note).inspect(|note| tracing::warn!("{note}")))
+    }
+
+    /// A note about a last value so far ahead that rows added until then are not read.
+    async fn note_future(&self, cursor: &str, bound: &str) -> Result<Option<String>> {
+        let ahead = format!("select {} > now() + interval '1 day'", self.value(bound));
+        let note = format!(
+            "the last value of {cursor:?} in {} is {bound}: rows that are added until then with \
+             earlier values are not read",
+            self.table.name
+        );
+        Ok(self.one::<bool>(&ahead).await?.then_some(note).inspect(|note| tracing::warn!("{note}")))
+    }
+}
+
 /// The timeline of a server's log. It begins another one when it is promoted or restored.
 async fn timeline(client: &Client) -> Result<u32> {
     const TIMELINE: &str =
@@ -270,16 +294,7 @@ pub(super) async fn parts(
     };
     let mut notes = Vec::new();
     if column.nullable {
-        let count = order.count(&format!("{} is null", order.field)).await?;
-        if count > 0 {
-            let note = format!(
-                "{count} rows of {} are not read: they have no value in {cursor:?}. Give the column a \
-                 default and NOT NULL, or set `sync_mode: full_refresh`",
-                table.name
-            );
-            tracing::warn!("{note}");
-            notes.push(note);
-        }
+        notes.extend(order.note_nulls(cursor).await?);
     }
     let nothing =
         |notes| Parts { units: Vec::new(), is_stable: true, cursor: since.cloned(), notes };
@@ -299,16 +314,7 @@ pub(super) async fn parts(
         }
     }
     if horizon::is_time(order.of) {
-        let ahead = format!("select {} > now() + interval '1 day'", order.value(&bound));
-        if order.one(&ahead).await? {
-            let note = format!(
-                "the last value of {cursor:?} in {} is {bound}: rows that are added until then with \
-                 earlier values are not read",
-                table.name
-            );
-            tracing::warn!("{note}");
-            notes.push(note);
-        }
+        notes.extend(order.note_future(cursor, &bound).await?);
     }
     // The last row at the limit, so that one added later with the same value is read next time.
     let last = Cursor { timeline: Some(timeline), ..order.last(bound).await? };
