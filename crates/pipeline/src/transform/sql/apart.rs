@@ -38,9 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::in_order::in_order;
-use super::merge_join::spilling;
 use super::scan::Reading;
-use super::spill::Spills;
 
 /// Computing queries of this process, including those whose consumer has left.
 const QUERIES_MAX: usize = 64;
@@ -54,7 +52,6 @@ pub(super) struct Query {
     pub(super) state: SessionState,
     pub(super) plan: LogicalPlan,
     pub(super) reading: Arc<Reading>,
-    pub(super) spills: Arc<Spills>,
     pub(super) context: Context,
 }
 
@@ -104,10 +101,9 @@ pub(super) fn begin(query: Query) -> Result<Given> {
 }
 
 async fn run(query: Query, send: mpsc::Sender<Message>, permit: OwnedSemaphorePermit) {
-    let Query { state, plan, reading, spills, context, .. } = query;
+    let Query { state, plan, reading, context, .. } = query;
     let query = async {
-        let plan = in_order(state.create_physical_plan(&plan).await?)?;
-        let plan = watched(spilling(plan, &spills, None)?)?;
+        let plan = watched(in_order(state.create_physical_plan(&plan).await?)?)?;
         let config = state.config().clone().with_extension(reading);
         let task = TaskContext::from(&state).with_session_config(config);
         execute_stream(plan, Arc::new(task))

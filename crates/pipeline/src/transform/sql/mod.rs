@@ -11,7 +11,6 @@
 //! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
 //! | `joins` | joins that can spill |
-//! | `merge_join`, `merge_side` | joins of many rows with equal keys |
 //! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
 //! | `result` | the result of the query, as a stream |
@@ -37,10 +36,6 @@ mod exact;
 mod in_order;
 #[cfg(feature = "sql")]
 mod joins;
-#[cfg(feature = "sql")]
-mod merge_join;
-#[cfg(feature = "sql")]
-mod merge_side;
 #[cfg(feature = "sql")]
 mod present;
 #[cfg(feature = "sql")]

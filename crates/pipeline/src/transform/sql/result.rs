@@ -56,7 +56,6 @@ impl QueryStream {
             state: self.state.clone(),
             plan: self.plan.clone(),
             reading: Arc::clone(reading),
-            spills: Arc::clone(&self.spills),
             context: out.context().clone(),
         };
         let mut given = apart::begin(query)?;
