@@ -294,6 +294,14 @@ fn a_store_has_its_checkpoints_cosigned_and_serves_and_verifies_them() {
 }
 
 #[test]
+fn a_quorum_without_witnesses_expects_nothing() {
+    let (disk, ..) = store();
+    assert_eq!(faults(&check(&disk, &[], 1)), [""; 0]);
+    let store = open_with(&disk, witnessed(&[], 1));
+    assert_eq!(faults(&store.verify(&[], &Gone::default()).unwrap()), [""; 0]);
+}
+
+#[test]
 fn a_checkpoint_without_a_quorum_is_not_served_as_cosigned() {
     let (disk, one, two) = store();
     let store = open_with(&disk, witnessed(&[&one, &two], 2));

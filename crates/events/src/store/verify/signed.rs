@@ -150,7 +150,8 @@ impl Verifying<'_> {
         own: &VerifierKey,
         kept: &Kept,
     ) -> Option<Witnessed> {
-        let quorum = kept.quorum.max(usize::from(!kept.witnesses.is_empty()));
+        // Without witnesses a quorum means nothing.
+        let quorum = if kept.witnesses.is_empty() { 0 } else { kept.quorum.max(1) };
         let note = match note {
             Ok(note) => note,
             Err(error) => {
