@@ -206,6 +206,9 @@ impl ViewQueue {
     /// # Errors
     /// [`IntakeError::ViewStopped`].
     pub(crate) async fn started(&self) -> Result<(), IntakeError> {
+        if *self.first.borrow() == First::Tried {
+            return Ok(());
+        }
         let mut first = self.first.subscribe();
         let tried = first.wait_for(|first| *first == First::Tried).await;
         tried
