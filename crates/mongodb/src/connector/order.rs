@@ -52,7 +52,7 @@ impl<'a> Order<'a> {
         let act = format!("find the last document of {}", self.collection.name());
         let Some(found) = found.map_err(|error| refused(act, error))? else { return Ok(None) };
         let Some(last) = self.value(&found, &self.field)? else { return Ok(None) };
-        if matches!(extjson::read(&last), Ok(Bson::Double(value)) if !value.is_finite()) {
+        if is_endless(&last) {
             return Err(Cursor::new(last, None).endless(self.collection.name(), &self.field));
         }
         let tie_breaker = self.tie_breaker.as_deref();
@@ -201,6 +201,11 @@ pub(super) async fn check_end(
     ))
 }
 
+/// Whether no later value is greater than this one.
+fn is_endless(value: &str) -> bool {
+    matches!(extjson::read(value), Ok(Bson::Double(value)) if !value.is_finite())
+}
+
 fn kind(value: &Bson) -> Option<&'static str> {
     id_class(value.element_type())
 }
@@ -211,4 +216,30 @@ fn decode(cursor: &Cursor) -> Result<(Bson, Option<Bson>)> {
             .map_err(|found| ConnectorError::data("the cursor of the last run", found))
     };
     Ok((read(&cursor.value)?, cursor.tie_breaker.as_ref().map(read).transpose()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Of a unit, because not every server stores these values.
+    #[test]
+    fn a_cursor_that_nothing_can_follow_is_recognised() {
+        for (value, endless) in [
+            (f64::INFINITY, true),
+            (f64::NEG_INFINITY, true),
+            (f64::NAN, true),
+            (f64::MAX, false),
+            (0.0, false),
+        ] {
+            let document = rawdoc_of(value);
+            let text = canonical(document.get("at").unwrap().unwrap()).unwrap();
+            assert_eq!(is_endless(&text), endless, "{text}");
+        }
+        assert!(!is_endless("{\"$numberInt\":\"7\"}"));
+    }
+
+    fn rawdoc_of(value: f64) -> RawDocumentBuf {
+        RawDocumentBuf::try_from(&doc! { "at": value }).unwrap()
+    }
 }
