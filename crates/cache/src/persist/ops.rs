@@ -52,14 +52,14 @@ impl Ops {
     /// shards of both keys are locked.
     ///
     /// [`Journal::takes_references`]: super::Journal::takes_references
-    pub fn push_reference(&mut self, database: usize, words: &[&[u8]]) {
+    pub(crate) fn push_reference(&mut self, database: usize, words: &[&[u8]]) {
         self.refers = true;
         self.push(database, words);
     }
 
     /// Whether one of the operations is a reference.
     #[must_use]
-    pub fn refers(&self) -> bool {
+    pub(crate) fn refers(&self) -> bool {
         self.refers
     }
 
