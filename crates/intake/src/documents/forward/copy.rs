@@ -51,6 +51,7 @@ impl Worker {
         // From here on nothing after `held` leaves the log, and the rest is in the local database
         // for good.
         let held = self.outbox.hold_from_here();
+        let announced = self.outbox.announced();
         self.remember(Remembered { database: Some(identity), held: false, ..self.remembered() })?;
         self.clear_spill()?;
         let now_ms = self.now_ms();
@@ -60,7 +61,7 @@ impl Worker {
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         let lacking = lacking(&reader, sink)?;
         let documents: u64 = lacking.iter().map(|(info, last)| to(info) - last).sum();
-        self.outbox.set_waiting(documents, Some(now_ms));
+        self.outbox.set_waiting(documents, announced, Some(now_ms));
         if documents > 0 {
             let database = self.outbox.options.database.name();
             tracing::info!(documents, %database, "copying what the database lacks");

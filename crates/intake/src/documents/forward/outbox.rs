@@ -70,6 +70,8 @@ struct State {
     chunked: VecDeque<(Lsn, Lsn)>,
     /// Position up to which the view has applied commits.
     applied: Lsn,
+    /// Number of documents in all commits announced.
+    announced: u64,
     hold: Hold,
     /// Position up to which the database or the spill has everything on stable storage.
     durable: Lsn,
@@ -122,6 +124,7 @@ impl Outbox {
             prepared_size: 0,
             chunked: VecDeque::new(),
             applied,
+            announced: 0,
             hold: if known.held { Hold::Unsafe } else { Hold::Nothing },
             durable: known.durable,
             untold: applied,
@@ -142,6 +145,7 @@ impl Outbox {
         let mut state = self.state.lock();
         for queued in commits {
             state.applied = queued.end;
+            state.announced += queued.count;
             if state.hold == Hold::Nothing {
                 state.queued_from = queued.end;
                 continue;
@@ -344,10 +348,21 @@ impl Outbox {
             Some("the forwarder panicked; after a restart it resumes where it stopped".into());
     }
 
-    pub(super) fn set_waiting(&self, documents: u64, oldest_ms: Option<i64>) {
-        let status = &mut self.state.lock().status;
-        status.waiting = documents;
-        status.oldest_ms = oldest_ms.filter(|_| documents > 0);
+    /// Number of documents announced so far.
+    pub(super) fn announced(&self) -> u64 {
+        self.state.lock().announced
+    }
+
+    /// Records how many documents wait: those counted, and those announced meanwhile. Documents that
+    /// are counted twice for it are corrected when everything is written.
+    ///
+    /// * `since`: what [`announced`](Self::announced) was before the count began.
+    pub(super) fn set_waiting(&self, documents: u64, since: u64, oldest_ms: Option<i64>) {
+        let mut state = self.state.lock();
+        let waiting = documents.saturating_add(state.announced.saturating_sub(since));
+        let oldest_ms = oldest_ms.or(state.status.oldest_ms);
+        state.status.waiting = waiting;
+        state.status.oldest_ms = oldest_ms.filter(|_| waiting > 0);
     }
 
     /// Records that the database has everything up to `position`.

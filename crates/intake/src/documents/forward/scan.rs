@@ -64,6 +64,7 @@ impl Worker {
     /// Counts the documents after `position`.
     pub(super) fn count_waiting(&mut self, position: Lsn) -> Result<(), ForwardError> {
         let spilled = self.spill.as_ref().and_then(Spill::range).filter(|(_, end)| *end > position);
+        let announced = self.outbox.announced();
         let mut waiting = 0;
         if spilled.is_some() {
             waiting += self.spill.as_ref().map_or(0, Spill::documents);
@@ -86,7 +87,7 @@ impl Worker {
             }
         }
         self.scan = None;
-        self.outbox.set_waiting(waiting, oldest_ms);
+        self.outbox.set_waiting(waiting, announced, oldest_ms);
         Ok(())
     }
 }
