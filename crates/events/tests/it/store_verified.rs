@@ -281,7 +281,7 @@ fn an_event_removed_or_added_beside_the_true_ones_is_noticed_by_readers() {
     assert!(store.at(1_800).is_err());
 }
 
-/// How far one goes who changes an event in a segment that the store wrote.
+/// What is corrected after an event was changed in a segment that the store wrote.
 #[derive(Clone, Copy, PartialEq)]
 enum Mended {
     /// The checksums of the block and the digest of the file.

@@ -105,7 +105,7 @@ fn a_witness_cosigns_what_extends_the_checkpoint_before_and_nothing_else() {
     assert_eq!(size_of(add(&witness, &log.request(0, 400))), 300);
     assert_eq!(size_of(add(&witness, &log.request(299, 400))), 300);
     assert_eq!(size_of(add(&witness, &log.request(200, 250))), 300, "a rollback");
-    // Another tree, of the same size and of a larger one, with a proof of its own.
+    // Another tree, of the same size and of a larger one, with a matching proof.
     assert_eq!(size_of(add(&witness, &fork.request(300, 300))), 300);
     let forked = add(&witness, &fork.request(300, 400));
     assert!(matches!(forked, Err(WitnessRefusal::Inconsistent)), "{forked:?}");

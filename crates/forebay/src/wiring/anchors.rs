@@ -1,6 +1,6 @@
 //! Places outside this machine that get the event store's checkpoints, and its witnesses.
 //!
-//! The store calls them on threads of its own. Each call has a small runtime and a time limit, so
+//! The store calls them on separate threads. Each call has a small runtime and a time limit, so
 //! that none of them waits for the server's runtime or for a peer that does not answer.
 
 mod bucket;
