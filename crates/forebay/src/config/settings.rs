@@ -177,6 +177,9 @@ settings! {
         /// Minimum number of documents before a namespace is decided to be a table or a collection.
         /// Until then it is a collection. A request with a target decides at once.
         decision_documents_min("intake.decision_documents_min"): u32 = "10";
+        /// Interval at which all names and counts are verified while the server runs. A pass that
+        /// takes long is followed by a longer pause.
+        verify_interval("intake.verify_interval"): HumanDuration = "10m";
         /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
         /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.
