@@ -135,6 +135,14 @@ fn copy_pages(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Copies the files in a directory.
+pub(super) fn copy_files(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for path in list(from)? {
+        copy(&path, &to.join(path.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
 /// The paths in a directory.
 fn list(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = || format!("cannot list {}", dir.display());
@@ -146,7 +154,7 @@ fn list(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     make_parent(to)?;
     std::fs::copy(from, to)
         .map(drop)
@@ -157,7 +165,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     make_parent(path)?;
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
