@@ -3,8 +3,10 @@
 //! Invariant: [`Event`] borrows from canonical leaf bytes that were fully checked, so its accessors
 //! cannot fail.
 
+pub(crate) mod addresses;
 mod id;
 mod severity;
+mod subnet;
 mod time_source;
 mod value;
 
@@ -13,6 +15,7 @@ use std::net::IpAddr;
 
 pub use id::{EventId, IdError, IdSequence};
 pub use severity::Severity;
+pub use subnet::{Subnet, SubnetError};
 pub use time_source::TimeSource;
 pub use value::{Attributes, Value};
 

@@ -9,6 +9,7 @@ mod input_products;
 mod input_split;
 mod merkle;
 mod merkle_vectors;
+mod store_addresses;
 mod store_cut;
 mod store_damage;
 mod store_derived;
