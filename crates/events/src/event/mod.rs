@@ -67,6 +67,9 @@ pub struct Tags<'a> {
     pub format: &'a str,
     /// Where the event's time is from.
     pub time_source: TimeSource,
+    /// Whether the tree has a digest of the event instead of the event itself, because of its size
+    /// ([`leaf::entry`](crate::format::leaf::entry)). Large events of earlier versions have none.
+    pub digested: bool,
 }
 
 /// A stored event, read from its canonical leaf bytes.
