@@ -10,6 +10,7 @@ mod input_split;
 mod merkle;
 mod merkle_vectors;
 mod store_addresses;
+mod store_anchors;
 mod store_bundles;
 mod store_cut;
 mod store_damage;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_events::checkpoint::{CosignerKey, VerifierKey};
-use forebay_events::store::{Kept, Verified, read_anchor, verify_kept};
+use forebay_events::store::{AnchorError, Kept, Verified, read_anchor, verify_kept};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -124,8 +124,13 @@ fn kept(args: &Args) -> anyhow::Result<Kept> {
             let text = "--anchor must be a directory or s3://BUCKET/PREFIX, which can be read back";
             Coded::error(Exit::Usage, text)
         })?;
-        let anchored = read_anchor(&*files)
-            .map_err(|error| Coded::wrap(Exit::Start, "cannot read --anchor", error.into()))?;
+        let anchored = read_anchor(&*files).map_err(|error| {
+            let exit = match error {
+                AnchorError::Overwritten { .. } => Exit::Failed,
+                _ => Exit::Start,
+            };
+            Coded::wrap(exit, "cannot use --anchor", error.into())
+        })?;
         since.extend(anchored.notes);
         key = key.or(anchored.key);
     }
