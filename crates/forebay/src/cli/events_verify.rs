@@ -29,8 +29,9 @@ Reads every segment and the log, computes the BLAKE3 digest of each sealed file,
 builds the tree from those hashes alone, and compares it with the stored tree and with every
 checkpoint signed by this store. Filters and indexes are compared with the events. An event is
 reported as absent unless a signed entry of the store names it as removed. --since and --anchor add
-checkpoints kept elsewhere. Only they, and cosignatures of witnesses, can show that the whole store
-was replaced, including its key, or was rolled back with all of its files; give --key with --since.
+checkpoints kept elsewhere. Only they can show that the whole store was rolled back with all of its
+files; they, and cosignatures of witnesses, that it was replaced, including its key. Give --key with
+--since. A witness refuses the next checkpoint of a store that was rolled back.
 The witnesses in events.witnesses are expected to have cosigned a checkpoint, unless --witness names
 others. A store that a server has open is verified by that server, with --server, while it serves.
 Checkpoints kept elsewhere and cosignatures are then checked here, with proofs of the server.
