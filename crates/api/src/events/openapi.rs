@@ -277,7 +277,11 @@ fn conditions() -> [Parameter; 10] {
         query("stream", Kind::Text, "Only events in this stream"),
         query("type", Kind::Text, "Only events of this type"),
         query("host", Kind::Text, "Only events from this host"),
-        query("ip", Kind::Text, "Only events with this address"),
+        query(
+            "ip",
+            Kind::Texts,
+            "Only events that name this address, or one with this prefix; may be repeated",
+        ),
         query("severity", Kind::Word(&SEVERITIES), "Only events of at least this severity"),
         query("contains", Kind::Texts, "Only events whose raw bytes contain this; may be repeated"),
         query(

@@ -79,7 +79,13 @@ impl Params {
                 "stream" => query.stream = Some(text),
                 "type" => query.kind = Some(text),
                 "host" => query.host = Some(text),
-                "ip" => query.ip = Some(parsed("ip", &text, "an address")?),
+                "ip" if query.ips.len() == NEEDLES_MAX => {
+                    return Err(wrong("ip", "given at most 16 times"));
+                }
+                "ip" => {
+                    let expected = "an address such as 10.1.2.3 or a prefix such as 10.1.0.0/16";
+                    query.ips.push(parsed("ip", &text, expected)?);
+                }
                 "severity" => {
                     let least = Severity::from_name(&text).ok_or_else(|| {
                         wrong("severity", "informational, low, medium, high, critical or fatal")
@@ -194,7 +200,7 @@ mod tests {
     #[test]
     fn every_query_parameter_is_parsed() {
         let asked = read(
-            "from=1732184400.5&to=2024-11-22&stream=a+b&type=t&host=h&ip=10.0.0.1&severity=high\
+            "from=1732184400.5&to=2024-11-22&stream=a+b&type=t&host=h&ip=10.0.0.1&severity=high&ip=2001:db8::/32\
              &contains=%ff%00&contains=x&word=10.0.0.1&regex=a.%2Bb&order=newest&limit=7&cursor=-5.3&proof",
         )
         .unwrap();
@@ -205,6 +211,7 @@ mod tests {
         assert_eq!(query.severity_min, Some(Severity::High));
         assert_eq!(query.contains, [b"\xff\0".to_vec(), b"x".to_vec()]);
         assert_eq!(query.words, [b"10.0.0.1".to_vec()]);
+        assert_eq!(query.ips, ["10.0.0.1", "2001:db8::/32"].map(|ip| ip.parse().unwrap()));
         assert_eq!(query.regex.as_ref().unwrap().as_str(), "a.+b");
         assert_eq!(query.order, Order::NewestFirst);
         assert_eq!(query.after, Some(Cursor { timestamp_ns: -5, seq: 3 }));
@@ -227,6 +234,8 @@ mod tests {
             "form=1",
             "from=now",
             "ip=x",
+            "ip=10.0.0.0/33",
+            &"&ip=10.0.0.1".repeat(17),
             "severity=bad",
             "regex=(",
             "order=up",

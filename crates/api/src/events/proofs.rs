@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_events::Store;
+use forebay_events::store::BundleError;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
@@ -203,25 +204,15 @@ fn tile_bytes(store: &Store, asked: Tile) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
-/// Returns the events, each preceded by its length.
+/// Returns the entries of the events, each preceded by its length.
 fn bundle(store: &Store, asked: Tile) -> Result<Vec<u8>, Problem> {
-    let first = asked.index * WIDTH as u64;
-    let mut bytes = Vec::new();
-    for seq in first..first + asked.width as u64 {
-        let record = store.at(seq)?.ok_or_else(|| {
-            Problem::not_found(format!("event {seq} was removed by the retention rules"))
-        })?;
-        let size = u16::try_from(record.leaf().len()).map_err(|_| {
-            let text = format!(
-                "event {seq} exceeds the 65535 bytes of an entry in a bundle; use GET /v1/events/{}",
-                record.event().id
-            );
-            Problem::new(StatusCode::NOT_FOUND, "entry_too_large", text)
-        })?;
-        bytes.extend_from_slice(&size.to_be_bytes());
-        bytes.extend_from_slice(record.leaf());
-    }
-    Ok(bytes)
+    store.bundle(asked.index * WIDTH as u64, asked.width).map_err(|error| match error {
+        BundleError::Read(error) => error.into(),
+        BundleError::TooLarge { .. } => {
+            Problem::new(StatusCode::NOT_FOUND, "entry_too_large", error.to_string())
+        }
+        _ => Problem::not_found(error.to_string()),
+    })
 }
 
 #[cfg(test)]

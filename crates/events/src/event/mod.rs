@@ -3,8 +3,10 @@
 //! Invariant: [`Event`] borrows from canonical leaf bytes that were fully checked, so its accessors
 //! cannot fail.
 
+pub(crate) mod addresses;
 mod id;
 mod severity;
+mod subnet;
 mod time_source;
 mod value;
 
@@ -13,6 +15,7 @@ use std::net::IpAddr;
 
 pub use id::{EventId, IdError, IdSequence};
 pub use severity::Severity;
+pub use subnet::{Subnet, SubnetError};
 pub use time_source::TimeSource;
 pub use value::{Attributes, Value};
 
@@ -64,6 +67,9 @@ pub struct Tags<'a> {
     pub format: &'a str,
     /// Where the event's time is from.
     pub time_source: TimeSource,
+    /// Whether the tree has a digest of the event instead of the event itself, because of its size
+    /// ([`leaf::entry`](crate::format::leaf::entry)). Large events of earlier versions have none.
+    pub digested: bool,
 }
 
 /// A stored event, read from its canonical leaf bytes.

@@ -36,6 +36,12 @@ impl<'a> Attributes<'a> {
         self.bytes.is_empty()
     }
 
+    /// The bytes of all, as at the end of a leaf.
+    #[must_use]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Each key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let mut rest = self.bytes;

@@ -7,7 +7,8 @@
 //! time     i64 little-endian, nanoseconds since 1970-01-01 UTC
 //! tags     varint length, then: severity u8, and stream, kind, host, ip, collector, format,
 //!          each u8 length and bytes (ip: 0, 4 or 16 bytes), and the source of the time, u8 1 to 3;
-//!          absent if unknown, as in every leaf of earlier versions
+//!          absent if unknown, as in every leaf of earlier versions; then, of leaves of more than
+//!          65,535 bytes, u8 1: the tree has a digest of the event, see `tree`
 //! raw      varint length, then the bytes
 //! attributes, to the end: key u8 length and bytes, type u8, value
 //! ```
@@ -23,6 +24,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::tree::{self, ENTRY_SIZE_MAX};
 use super::{put_varint, take_varint};
 use crate::event::{Attributes, Draft, Event, EventId, Severity, Tags, TimeSource, Value};
 
@@ -36,6 +38,8 @@ pub const TEXT_SIZE_MAX: usize = 255;
 pub const ATTRIBUTES_MAX: usize = 256;
 /// Maximum size of a leaf, in bytes.
 pub const LEAF_SIZE_MAX: usize = 2 * 1024 * 1024;
+/// The mark of a leaf whose entry in the tree is a digest.
+const DIGESTED: u8 = 1;
 
 /// Why a draft cannot become an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -120,8 +124,15 @@ pub(crate) fn encode_as(
     out: &mut Vec<u8>,
 ) -> Result<(), LeafError> {
     let start = out.len();
-    let result = put(draft, id, timestamp_ns, time_source, stream, out);
-    let size = out.len() - start;
+    let mut put = |digested| {
+        out.truncate(start);
+        let result = put(draft, id, timestamp_ns, (time_source, digested), stream, out);
+        (result, out.len() - start)
+    };
+    let (result, size) = match put(false) {
+        (Ok(()), size) if size > ENTRY_SIZE_MAX => put(true),
+        other => other,
+    };
     let result = match result {
         Ok(()) if size > LEAF_SIZE_MAX => Err(LeafError::TooLarge { size }),
         other => other,
@@ -136,7 +147,7 @@ fn put(
     draft: &Draft<'_>,
     id: EventId,
     timestamp_ns: i64,
-    time_source: TimeSource,
+    (time_source, digested): (TimeSource, bool),
     stream: &str,
     out: &mut Vec<u8>,
 ) -> Result<(), LeafError> {
@@ -178,8 +189,8 @@ fn put(
         }
         size += 1 + text.len();
     }
-    let sourced = time_source != TimeSource::Unknown;
-    size += usize::from(sourced);
+    let sourced = digested || time_source != TimeSource::Unknown;
+    size += usize::from(sourced) + usize::from(digested);
     out.reserve(FIXED_SIZE + size + draft.raw.len() + 16);
     out.push(VERSION);
     out.extend_from_slice(&id.0.to_be_bytes());
@@ -193,10 +204,39 @@ fn put(
     if sourced {
         out.push(time_source.code());
     }
+    if digested {
+        out.push(DIGESTED);
+    }
     put_varint(out, draft.raw.len() as u64);
     out.extend_from_slice(&draft.raw);
     let size_max = out.len() + LEAF_SIZE_MAX;
     put_attributes(&draft.attributes, size_max, out)
+}
+
+/// Appends the leaf of an event whose fields and attributes are known by themselves, such as those
+/// of an export. Whether its entry is a digest is as its tags say.
+///
+/// # Errors
+/// [`LeafError`] names the part that is not valid.
+pub fn rebuild(event: &Event<'_>, attributes: &[u8], out: &mut Vec<u8>) -> Result<(), LeafError> {
+    let tags = &event.tags;
+    let draft = Draft {
+        host: tags.host.into(),
+        kind: tags.kind.into(),
+        ip: tags.ip,
+        collector: tags.collector.into(),
+        format: tags.format.into(),
+        severity: tags.severity,
+        raw: event.raw.into(),
+        ..Draft::default()
+    };
+    let form = (tags.time_source, tags.digested);
+    let start = out.len();
+    let result = put(&draft, event.id, event.timestamp_ns, form, tags.stream, out);
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result.map(|()| out.extend_from_slice(attributes))
 }
 
 fn put_attributes(
@@ -298,6 +338,15 @@ pub fn decode(leaf: &[u8]) -> Result<Event<'_>, DecodeError> {
     }
     let parts = split(leaf)?;
     let tags = tags(parts.tags)?;
+    if tags.digested
+        && !tree::is_large(
+            leaf.len(),
+            parts.tags.len(),
+            if tags.time_source == TimeSource::Unknown { 2 } else { 1 },
+        )
+    {
+        return Err(bad("it is too small for a digest"));
+    }
     let mut rest = parts.body;
     let raw = take_counted(&mut rest)?;
     let attributes = Attributes { bytes: rest };
@@ -332,12 +381,20 @@ pub(crate) fn tags(bytes: &[u8]) -> Result<Tags<'_>, DecodeError> {
     };
     let collector = take_tag(&mut rest)?;
     let format = take_tag(&mut rest)?;
-    let time_source = match *rest {
-        [] => TimeSource::Unknown,
-        [code] => TimeSource::from_code(code).ok_or(bad("the source of its time is unknown"))?,
+    let (code, digested) = match *rest {
+        [] => (None, false),
+        [code] => (Some(code), false),
+        [0, DIGESTED] => (None, true),
+        [code, DIGESTED] => (Some(code), true),
         _ => return Err(bad("its tags are longer than their length")),
     };
-    Ok(Tags { severity, stream, kind, host, ip, collector, format, time_source })
+    let time_source = match code {
+        None => TimeSource::Unknown,
+        Some(code) => {
+            TimeSource::from_code(code).ok_or(bad("the source of its time is unknown"))?
+        }
+    };
+    Ok(Tags { severity, stream, kind, host, ip, collector, format, time_source, digested })
 }
 
 fn take_short<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {

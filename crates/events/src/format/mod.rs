@@ -7,6 +7,7 @@ pub(crate) mod entry;
 pub mod leaf;
 pub(crate) mod request;
 pub mod system;
+pub mod tree;
 mod varint;
 
 pub(crate) use varint::{put_varint, take_varint};

@@ -186,6 +186,7 @@ mod tests {
             collector: "",
             format: "",
             time_source: crate::TimeSource::Unknown,
+            digested: false,
         };
         let (id, attributes) = (crate::EventId(1), crate::event::Attributes::default());
         Event { id, timestamp_ns: 0, tags, raw, attributes }

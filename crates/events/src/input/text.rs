@@ -1,8 +1,8 @@
 //! Texts of records for the short fields of an event.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+pub(super) use crate::event::addresses::address;
 use crate::format::leaf::TEXT_SIZE_MAX;
 
 /// Returns the text if it fits an event's field; otherwise it stays only in the raw bytes.
@@ -17,26 +17,4 @@ pub(super) fn fitting_bytes(bytes: &[u8]) -> &str {
 
 fn fits(text: &str) -> bool {
     text.len() <= TEXT_SIZE_MAX && !text.bytes().any(|byte| byte < 0x20 || byte == 0x7f)
-}
-
-/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4; brackets, a zone and a port are
-/// removed.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
-    let text = text.trim_ascii();
-    if !text.as_bytes().first().is_some_and(|byte| byte.is_ascii_hexdigit() || b"[:".contains(byte))
-    {
-        return None;
-    }
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.to_canonical());
-    }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address.ip().to_canonical());
-    }
-    let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.to_canonical());
-    }
-    let (address, _) = text.split_once('%')?;
-    address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }

@@ -7,8 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::{Hash, VerifyError, leaf_hash, verify_consistency, verify_inclusion};
+use super::{Hash, VerifyError, verify_consistency, verify_inclusion};
 use crate::checkpoint::{Checkpoint, CheckpointError, VerifierKey};
+use crate::format::tree;
 
 /// A proof that an event is in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +19,7 @@ pub struct InclusionProof {
     pub leaf_index: u64,
     /// Leaves in the tree it is proven in.
     pub tree_size: u64,
-    /// The hash of its leaf.
+    /// The hash of its entry in the tree: the leaf, or a digest of a large one.
     #[cfg_attr(feature = "api", schema(value_type = String))]
     pub leaf_hash: Hash,
     /// Its canonical bytes, in base64.
@@ -119,7 +120,7 @@ impl InclusionProof {
         checkpoint: String,
     ) -> Self {
         let leaf_base64 = STANDARD.encode(leaf);
-        let leaf_hash = leaf_hash(leaf);
+        let leaf_hash = tree::hash(leaf);
         Self { leaf_index, tree_size, leaf_hash, leaf_base64, audit_path, checkpoint }
     }
 
@@ -132,7 +133,7 @@ impl InclusionProof {
         let checkpoint = checkpoint.map_err(ProofError::Checkpoint)?;
         expect_size(self.tree_size, &checkpoint)?;
         let leaf = STANDARD.decode(&self.leaf_base64).map_err(|_| ProofError::LeafText)?;
-        let (expected, found) = (self.leaf_hash, leaf_hash(&leaf));
+        let (expected, found) = (self.leaf_hash, tree::hash(&leaf));
         if expected != found {
             return Err(ProofError::Leaf { expected, found });
         }

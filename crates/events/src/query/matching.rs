@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 
 use super::Query;
 use super::phrase::Phrase;
-use crate::event::Tags;
+use crate::event::{Event, Tags};
 use crate::segment::{Field, Term};
 
 /// A query prepared for repeated matching.
@@ -27,7 +27,7 @@ impl Matcher {
         for (field, text) in texts {
             terms.extend(text.iter().map(|text| Term::of(field, text.as_bytes())));
         }
-        terms.extend(query.ip.iter().map(|ip| Term::of_ip(*ip)));
+        terms.extend(query.ips.iter().filter_map(Term::of_subnet));
         for needle in &query.contains {
             terms.extend(Term::of_needle(needle));
         }
@@ -63,10 +63,12 @@ impl Matcher {
         self.query.has_tags(tags)
     }
 
-    /// Whether an event's raw bytes match.
-    pub(crate) fn raw(&self, raw: &[u8]) -> bool {
+    /// Whether the rest of an event, besides its tags, matches.
+    pub(crate) fn rest(&self, event: &Event<'_>) -> bool {
+        let raw = event.raw;
         self.needles.iter().all(|needle| needle.find(raw).is_some())
             && self.phrases.iter().all(|phrase| phrase.is_in(raw))
             && self.query.regex.as_ref().is_none_or(|regex| regex.is_match(raw))
+            && self.query.has_addresses(event)
     }
 }

@@ -5,14 +5,13 @@ mod phrase;
 mod scan;
 mod when;
 
-use std::net::IpAddr;
-
 use forebay_base::waiting::Gone;
 
 pub use scan::Scan;
 pub use when::parse_time;
 
-use crate::event::{Severity, Tags};
+use crate::event::{Event, Severity, Tags, addresses};
+pub use crate::event::{Subnet, SubnetError};
 use crate::store::Record;
 
 /// The order of the returned events.
@@ -47,8 +46,8 @@ pub struct Query {
     pub kind: Option<String>,
     /// Only events about this machine.
     pub host: Option<String>,
-    /// Only events about this address.
-    pub ip: Option<IpAddr>,
+    /// Only events that name an address in each of these, wherever they name it.
+    pub ips: Vec<Subnet>,
     /// Only events of at least this severity, by code; `Other` counts as the highest.
     pub severity_min: Option<Severity>,
     /// The raw bytes contain all of these.
@@ -76,6 +75,7 @@ impl Query {
         let time = event.timestamp_ns;
         self.overlaps(time, time)
             && self.has_tags(&event.tags)
+            && self.has_addresses(&event)
             && self.contains.iter().all(|needle| memchr::memmem::find(event.raw, needle).is_some())
             && self.words.iter().all(|phrase| phrase::Phrase::new(phrase).is_in(event.raw))
             && self.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
@@ -94,7 +94,13 @@ impl Query {
         same(&self.stream, tags.stream)
             && same(&self.kind, tags.kind)
             && same(&self.host, tags.host)
-            && self.ip.is_none_or(|ip| tags.ip == Some(ip))
             && self.severity_min.is_none_or(|least| tags.severity >= least)
+    }
+
+    /// Whether the addresses that an event names match.
+    pub(crate) fn has_addresses(&self, event: &Event<'_>) -> bool {
+        let named =
+            |subnet: &Subnet| addresses::any_of(event, &mut |address| subnet.contains(address));
+        self.ips.iter().all(named)
     }
 }

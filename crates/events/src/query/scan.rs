@@ -315,7 +315,7 @@ impl Source {
                     return Ok(None);
                 }
                 let record = inner.record_of(stored, block, row)?;
-                Ok(matcher.raw(record.event().raw).then_some(record))
+                Ok(matcher.rest(&record.event()).then_some(record))
             }
             Self::Run { run, .. } => {
                 let seq = run.first_seq + row as u64;
@@ -324,7 +324,7 @@ impl Source {
                 }
                 let Ok(event) = leaf::decode(run.leaf(row)) else { return Ok(None) };
                 inner.check_position(seq, event.tags.stream)?;
-                let found = matcher.tags(&event.tags) && matcher.raw(event.raw);
+                let found = matcher.tags(&event.tags) && matcher.rest(&event);
                 Ok(found.then(|| Record::new(seq, run.leaf(row).to_vec())).flatten())
             }
         }

@@ -14,10 +14,11 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::block::Block;
 use super::error::SegmentError;
-use super::filter::{self, Field, Term};
+use super::filter::{self, Field, Part, Term};
 use super::format::BlockInfo;
 use super::ids;
 use super::reader::Segment;
+use crate::event::addresses;
 use crate::format::{leaf, take_varint};
 
 /// Time and position of an event.
@@ -76,7 +77,7 @@ impl Segment {
             return Err(bad("its times, positions or ids differ from those in the index"));
         }
         let stored = self.filter(number as u32)?;
-        if filter::build_sized(terms(block, self.has_words()).into_iter(), stored.len()) != stored {
+        if filter::build_sized(self.terms(block).into_iter(), stored.len()) != stored {
             return Err(bad("its filter is not that of its events"));
         }
         let last = block.len().saturating_sub(1);
@@ -155,29 +156,47 @@ fn describes(info: &BlockInfo, block: &Block) -> bool {
         && info.rows as usize == block.len()
 }
 
-/// The terms of a block's filter.
-fn terms(block: &Block, words: bool) -> HashSet<Term> {
-    let mut terms = HashSet::new();
-    let mut before: &[u8] = &[];
-    for row in 0..block.len() {
-        if block.tags(row) != before {
-            before = block.tags(row);
-            let Ok(tags) = leaf::tags(before) else { continue };
-            for (field, text) in
-                [(Field::Stream, tags.stream), (Field::Kind, tags.kind), (Field::Host, tags.host)]
-            {
-                terms.insert(Term::of(field, text.as_bytes()));
-            }
-            terms.extend(tags.ip.map(Term::of_ip));
-        }
-        if words {
+impl Segment {
+    /// The terms of a block's filter.
+    fn terms(&self, block: &Block) -> HashSet<Term> {
+        let (words, named) = (self.includes(Part::Words), self.includes(Part::Addresses));
+        let mut terms = HashSet::new();
+        let put = |terms: &mut HashSet<Term>, ip| {
+            terms.extend(Term::of_address(ip));
+            false
+        };
+        let mut before: &[u8] = &[];
+        for row in 0..block.len() {
             let mut body = block.body(row);
-            let size = take_varint(&mut body).and_then(|size| usize::try_from(size).ok());
-            let raw = size.and_then(|size| body.get(..size)).unwrap_or_default();
-            Term::of_words(raw, |term| {
-                terms.insert(term);
-            });
+            if block.tags(row) != before {
+                before = block.tags(row);
+                let Ok(tags) = leaf::tags(before) else { continue };
+                let texts = [
+                    (Field::Stream, tags.stream),
+                    (Field::Kind, tags.kind),
+                    (Field::Host, tags.host),
+                ];
+                for (field, text) in texts {
+                    terms.insert(Term::of(field, text.as_bytes()));
+                }
+                if self.has_tag_ip() {
+                    terms.extend(tags.ip.map(Term::of_ip));
+                }
+                if named {
+                    addresses::any_of_tags(&tags, &mut |ip| put(&mut terms, ip));
+                }
+            }
+            if named {
+                addresses::any_of_body(body, &mut |ip| put(&mut terms, ip));
+            }
+            if words {
+                let size = take_varint(&mut body).and_then(|size| usize::try_from(size).ok());
+                let raw = size.and_then(|size| body.get(..size)).unwrap_or_default();
+                Term::of_words(raw, |term| {
+                    terms.insert(term);
+                });
+            }
         }
+        terms
     }
-    terms
 }

@@ -1,4 +1,5 @@
-//! A split-block Bloom filter over a block's tags and the words of its raw bytes.
+//! A split-block Bloom filter over a block's tags, the words of its raw bytes, and the addresses
+//! that its events name.
 //!
 //! A term is represented by eight bits, one in each word of one 32-byte bucket (Putze, Sanders and
 //! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters"; the multipliers are those of Apache
@@ -9,6 +10,8 @@
 use std::net::IpAddr;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::event::Subnet;
 
 /// Bytes of a bucket.
 const BUCKET_SIZE: usize = 32;
@@ -35,40 +38,84 @@ pub enum Field {
     Kind,
     /// The host.
     Host,
-    /// The address.
+    /// The address among the tags, in segments of version 1.
     Ip,
     /// A word of the raw bytes.
     Word,
+    /// An address that is named anywhere in the event, or a prefix of one.
+    Address,
+}
+
+/// The sizes in bits of the prefixes of addresses that are terms.
+const PREFIXES_4: [u8; 4] = [8, 16, 24, 32];
+const PREFIXES_6: [u8; 4] = [32, 48, 64, 128];
+
+/// What a filter must include for a term to be looked for in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Every filter does.
+    Tags,
+    Words,
+    Addresses,
 }
 
 /// A term: the hash of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Term {
     hash: u64,
-    word: bool,
+    part: Part,
 }
 
 impl Term {
     /// A value of a field.
     #[must_use]
     pub fn of(field: Field, value: &[u8]) -> Self {
-        let (seed, word) = match field {
-            Field::Stream => (1, false),
-            Field::Kind => (2, false),
-            Field::Host => (3, false),
-            Field::Ip => (4, false),
-            Field::Word => (5, true),
+        let (seed, part) = match field {
+            Field::Stream => (1, Part::Tags),
+            Field::Kind => (2, Part::Tags),
+            Field::Host => (3, Part::Tags),
+            Field::Ip => (4, Part::Tags),
+            Field::Word => (5, Part::Words),
+            Field::Address => (6, Part::Addresses),
         };
-        Self { hash: xxh3_64_with_seed(value, seed), word }
+        Self { hash: xxh3_64_with_seed(value, seed), part }
     }
 
-    /// An address.
-    #[must_use]
-    pub fn of_ip(ip: IpAddr) -> Self {
+    /// The address among the tags.
+    pub(super) fn of_ip(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(address) => Self::of(Field::Ip, &address.octets()),
             IpAddr::V6(address) => Self::of(Field::Ip, &address.octets()),
         }
+    }
+
+    /// An address that is named anywhere: itself and its prefixes.
+    pub(super) fn of_address(ip: IpAddr) -> [Self; 4] {
+        let prefixes = if ip.to_canonical().is_ipv4() { PREFIXES_4 } else { PREFIXES_6 };
+        prefixes.map(|prefix| Self::of_prefix(&Subnet::around(ip, prefix)))
+    }
+
+    /// What all addresses of a subnet have in common; `None`: no term.
+    pub(crate) fn of_subnet(subnet: &Subnet) -> Option<Self> {
+        let prefixes = if subnet.first().is_ipv4() { PREFIXES_4 } else { PREFIXES_6 };
+        let prefix = prefixes.into_iter().rev().find(|prefix| *prefix <= subnet.prefix())?;
+        Some(Self::of_prefix(&Subnet::around(subnet.first(), prefix)))
+    }
+
+    fn of_prefix(subnet: &Subnet) -> Self {
+        let mut value = [0; 17];
+        let octets: &mut [u8] = match subnet.first() {
+            IpAddr::V4(address) => {
+                value[1..5].copy_from_slice(&address.octets());
+                &mut value[..5]
+            }
+            IpAddr::V6(address) => {
+                value[1..].copy_from_slice(&address.octets());
+                &mut value
+            }
+        };
+        octets[0] = subnet.prefix();
+        Self::of(Field::Address, octets)
     }
 
     /// The words that raw bytes must have to contain `needle`: those delimited within it on both
@@ -100,9 +147,9 @@ impl Term {
         Self::of(Field::Word, lower)
     }
 
-    /// Whether only filters with words contain it.
-    pub(crate) fn is_word(self) -> bool {
-        self.word
+    /// What a filter must include to contain it.
+    pub(super) fn part(self) -> Part {
+        self.part
     }
 
     /// Every word of raw bytes.

@@ -20,7 +20,9 @@ use forebay_base::checksum::crc32c;
 
 use crate::event::EventId;
 
-pub(crate) const MAGIC: &[u8; 8] = b"FBEVSEG1";
+const MAGIC: &[u8; 8] = b"FBEVSEG2";
+/// Of version 1, whose filters have the address among the tags alone.
+const MAGIC_1: &[u8; 8] = b"FBEVSEG1";
 pub(crate) const HEADER_SIZE: usize = 32;
 pub(crate) const FOOTER_SIZE: usize = 168;
 pub(crate) const INDEX_ENTRY_SIZE: usize = 104;
@@ -118,10 +120,29 @@ impl BlockInfo {
     }
 }
 
-/// Returns the header of a segment, the same for all that cover the same positions.
-pub(crate) fn header(first_seq: u64, end_seq: u64) -> [u8; HEADER_SIZE] {
+/// The version of a segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Filters have the address among the tags.
+    One,
+    /// Filters with words have all addresses that events name, and none has that of the tags.
+    #[default]
+    Two,
+}
+
+impl Version {
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::One => MAGIC_1,
+            Self::Two => MAGIC,
+        }
+    }
+}
+
+/// Returns the header of a segment, the same for all of a version that cover the same positions.
+pub(crate) fn header(version: Version, first_seq: u64, end_seq: u64) -> [u8; HEADER_SIZE] {
     let mut out = Vec::with_capacity(HEADER_SIZE);
-    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(version.magic());
     out.extend_from_slice(&first_seq.to_le_bytes());
     out.extend_from_slice(&end_seq.to_le_bytes());
     let checksum = crc32c(&out);
@@ -133,6 +154,7 @@ pub(crate) fn header(first_seq: u64, end_seq: u64) -> [u8; HEADER_SIZE] {
 /// The offsets and sizes of all parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
+    pub(crate) version: Version,
     pub(crate) first_seq: u64,
     pub(crate) end_seq: u64,
     pub(crate) rows: u64,
@@ -141,7 +163,7 @@ pub(crate) struct Footer {
     pub(crate) time_max_ns: i64,
     pub(crate) blocks: u64,
     pub(crate) index_offset: u64,
-    /// Whether the filters include words of raw bytes.
+    /// Whether the filters include words of raw bytes and, from version 2, addresses.
     pub(crate) words: bool,
     pub(crate) id_pages: u64,
     pub(crate) id_pages_offset: u64,
@@ -153,6 +175,16 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
+    /// Whether the filters include the addresses that events name.
+    pub(crate) fn addresses(&self) -> bool {
+        self.words && self.version == Version::Two
+    }
+
+    /// The header of its segment.
+    pub(crate) fn header(&self) -> [u8; HEADER_SIZE] {
+        header(self.version, self.first_seq, self.end_seq)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_SIZE);
         for number in [
@@ -175,7 +207,7 @@ impl Footer {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.resize(FOOTER_SIZE - 8 - CHECKSUM_SIZE, 0);
-        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(self.version.magic());
         let checksum = crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
@@ -186,12 +218,15 @@ impl Footer {
         if crc32c(bytes) != u32::from_le_bytes(*stored) {
             return Err("the checksum of its footer does not match");
         }
-        if !bytes.ends_with(MAGIC) {
-            return Err("it has another format or version");
-        }
+        let version = match bytes.last_chunk::<8>() {
+            Some(MAGIC) => Version::Two,
+            Some(MAGIC_1) => Version::One,
+            _ => return Err("it has another format or version"),
+        };
         let mut fields = Fields { bytes };
         let mut next = || fields.u64().ok_or("its footer is truncated");
         Ok(Self {
+            version,
             first_seq: next()?,
             end_seq: next()?,
             rows: next()?,

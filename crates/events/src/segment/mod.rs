@@ -38,7 +38,7 @@ pub struct SegmentOptions {
     pub block_size: usize,
     /// Bits of a block's filter per term: with more bits fewer blocks are read in vain.
     pub filter_bits_per_key: u32,
-    /// Whether the words of the raw bytes are in the filter.
+    /// Whether the words of the raw bytes, and the addresses that events name, are in the filter.
     pub text_filter: bool,
 }
 

@@ -15,10 +15,10 @@ use super::block::Block;
 use super::compress;
 use super::digests::{self, BlockDigest};
 use super::error::SegmentError;
-use super::filter::{self, Term};
+use super::filter::{self, Part, Term};
 use super::format::{
     BLOCK_HEADER_SIZE, BLOCK_SIZE_MAX, BlockInfo, CHECKSUM_SIZE, FOOTER_SIZE, Footer, HEADER_SIZE,
-    INDEX_ENTRY_SIZE, STUB_SIZE, header,
+    INDEX_ENTRY_SIZE, STUB_SIZE, Version,
 };
 use super::ids::{self, Directory, Ranges};
 use super::writer::SegmentInfo;
@@ -61,7 +61,7 @@ impl Segment {
         let mut bytes = [0; FOOTER_SIZE];
         file.read_exact_at(&mut bytes, footer_offset).map_err(io("read"))?;
         let footer = Footer::decode(&bytes).map_err(|found| damaged(footer_offset, found))?;
-        let expected = header(footer.first_seq, footer.end_seq);
+        let expected = footer.header();
         let mut found = [0; HEADER_SIZE];
         file.read_exact_at(&mut found, 0).map_err(io("read"))?;
         if found != expected {
@@ -244,7 +244,7 @@ impl Segment {
         let offset = Some(self.footer.digests_offset).filter(|&offset| offset > 0)?;
         // An unreadable device shows when the block is read.
         let bytes = self.read(offset, digests::size(self.blocks.len())?).ok()?;
-        let header = header(self.footer.first_seq, self.footer.end_seq);
+        let header = self.footer.header();
         digests::decode(&bytes, &header, &self.blocks, self.salt, verifies)
     }
 
@@ -312,13 +312,13 @@ impl Segment {
         (0..block.len()).find(|&row| !fits(row) || !ordered(row)).map(|row| block.seq(row))
     }
 
-    /// Whether a block may contain all of these terms; if its filter has no words, those are
-    /// ignored.
+    /// Whether a block may contain all of these terms; words and addresses are ignored if its filter
+    /// has none.
     ///
     /// # Errors
     /// [`SegmentError::Block`]: the filter is damaged.
     pub fn may_match(&self, number: u32, terms: &[Term]) -> Result<bool, SegmentError> {
-        let mut asked = terms.iter().filter(|term| self.footer.words || !term.is_word()).peekable();
+        let mut asked = terms.iter().filter(|term| self.includes(term.part())).peekable();
         if number as usize >= self.blocks.len() {
             return Ok(false);
         }
@@ -357,9 +357,18 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Whether the filters have the words of raw bytes.
-    pub(super) fn has_words(&self) -> bool {
-        self.footer.words
+    /// Whether the filters have terms of a kind.
+    pub(super) fn includes(&self, part: Part) -> bool {
+        match part {
+            Part::Tags => true,
+            Part::Words => self.footer.words,
+            Part::Addresses => self.footer.addresses(),
+        }
+    }
+
+    /// Whether the filters have the address among the tags.
+    pub(super) fn has_tag_ip(&self) -> bool {
+        self.footer.version == Version::One
     }
 
     /// Its file.

@@ -5,6 +5,7 @@
     reason = "blocks are bounded in size, and segments in blocks"
 )]
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,8 +19,9 @@ use super::compress::Compressor;
 use super::digests::{self, BlockDigest, Sign};
 use super::error::SegmentError;
 use super::filter::{self, Field, Term};
-use super::format::{BlockInfo, Footer, header};
+use super::format::{BlockInfo, Footer};
 use super::ids::IdsWriter;
+use crate::event::addresses;
 use crate::format::{leaf, take_varint};
 use crate::merkle::Hash;
 
@@ -53,6 +55,12 @@ pub struct SegmentInfo {
     pub digest: [u8; 32],
 }
 
+/// Adds an address to those of a block, and asks for more.
+fn put(to: &mut HashSet<IpAddr>, ip: IpAddr) -> bool {
+    to.insert(ip);
+    false
+}
+
 /// A segment being written.
 pub struct SegmentWriter {
     file: Arc<dyn File>,
@@ -70,6 +78,8 @@ pub struct SegmentWriter {
     stubs: Vec<(u64, Hash)>,
     last: Option<(i64, u64)>,
     terms: HashSet<Term>,
+    /// The addresses that the events of a block name.
+    addresses: HashSet<IpAddr>,
     raw: Vec<u8>,
     buffer: Vec<u8>,
     written: u64,
@@ -102,7 +112,6 @@ impl SegmentWriter {
             fs.create_new(path).map_err(|source| SegmentError::io("create", path, source))?;
         let compressor = Compressor::new(options.compression)
             .map_err(|reason| SegmentError::Compress { path: path.to_path_buf(), reason })?;
-        let header = header(first_seq, end_seq);
         let footer = Footer {
             first_seq,
             end_seq,
@@ -111,6 +120,7 @@ impl SegmentWriter {
             words: options.text_filter,
             ..Footer::default()
         };
+        let header = footer.header();
         Ok(Self {
             file,
             path: path.to_path_buf(),
@@ -126,6 +136,7 @@ impl SegmentWriter {
             stubs: Vec::new(),
             last: None,
             terms: HashSet::new(),
+            addresses: HashSet::new(),
             raw: Vec::new(),
             buffer: header.to_vec(),
             written: 0,
@@ -224,6 +235,7 @@ impl SegmentWriter {
     /// The filter of the block in `columns`.
     fn filter(&mut self) -> Vec<u8> {
         self.terms.clear();
+        self.addresses.clear();
         for bytes in &self.columns.tags {
             let Ok(tags) = leaf::tags(bytes) else { continue };
             let texts =
@@ -231,11 +243,14 @@ impl SegmentWriter {
             for (field, text) in texts {
                 self.terms.insert(Term::of(field, text.as_bytes()));
             }
-            self.terms.extend(tags.ip.map(Term::of_ip));
+            if self.options.text_filter {
+                addresses::any_of_tags(&tags, &mut |ip| put(&mut self.addresses, ip));
+            }
         }
         if self.options.text_filter {
             for row in 0..self.columns.len() {
                 let mut body = self.columns.body(row);
+                addresses::any_of_body(body, &mut |ip| put(&mut self.addresses, ip));
                 let size = take_varint(&mut body).and_then(|size| usize::try_from(size).ok());
                 let raw = size.and_then(|size| body.get(..size)).unwrap_or_default();
                 Term::of_words(raw, |term| {
@@ -243,6 +258,7 @@ impl SegmentWriter {
                 });
             }
         }
+        self.terms.extend(self.addresses.iter().copied().flat_map(Term::of_address));
         filter::build(self.terms.iter().copied(), self.options.filter_bits_per_key)
     }
 
@@ -308,7 +324,7 @@ impl SegmentWriter {
             self.append(&stub)?;
         }
         if let Some(sign) = sign {
-            let header = header(self.footer.first_seq, self.footer.end_seq);
+            let header = self.footer.header();
             let found = digests::encode(&header, &self.blocks, &self.block_digests, salt, sign);
             self.footer.digests_offset = self.append(&found)?;
         }

@@ -32,8 +32,8 @@ use super::Inner;
 use super::error::ReadError;
 use super::tree::TileHashes;
 use super::view::{Stored, View};
-use crate::format::leaf;
-use crate::merkle::{self, Hash, TILE_WIDTH, subtree_root};
+use crate::format::{leaf, tree};
+use crate::merkle::{Hash, TILE_WIDTH, subtree_root};
 use crate::segment::Block;
 use slots::Slots;
 
@@ -337,7 +337,7 @@ impl Inner {
             let table = view.table_at(next).and_then(|table| table.at(next));
             let found = table.or_else(|| current.table_at(next).and_then(|table| table.at(next)));
             if let Some((run, index)) = found {
-                slots.put(next, merkle::leaf_hash(run.leaf(index)));
+                slots.put(next, tree::hash(run.leaf(index)));
             }
             next += 1;
         }
@@ -358,7 +358,7 @@ impl Hashed {
             Some(leaf)
         });
         let mut hashes = Vec::with_capacity(block.len());
-        merkle::leaf_hashes(leaves, &mut hashes);
+        tree::hashes(leaves, &mut hashes);
         Self { block, mark, hashes }
     }
 }

@@ -17,8 +17,8 @@ use super::retention::{self, Expiry, Recorded};
 use super::view::Stored;
 use super::{AppendError, Inner, Store};
 use crate::checkpoint::{Checkpoint, SignedNote};
-use crate::format::leaf;
-use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
+use crate::format::{leaf, tree};
+use crate::merkle::{Hash, TILE_WIDTH};
 use crate::segment::{Block, SegmentError, SegmentWriter};
 
 /// Number of neighbours of similar size that are joined.
@@ -348,7 +348,7 @@ impl Inner {
                     if self.options.merkle
                         && living.is_some_and(|living| living.needs(seq, first_seq, end_seq))
                     {
-                        stubs.push((seq, leaf_hash(&bytes)));
+                        stubs.push((seq, tree::hash(&bytes)));
                     }
                 }
                 _ => writer.push(seq, &bytes).map_err(FlushError::Segment)?,

@@ -124,9 +124,21 @@ pub(super) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<String>, Op
     String::from_utf8(bytes).map(Some).map_err(|_| damaged(&path, "it is not text"))
 }
 
-/// The number of keys that cosigned the note. A cosignature that is not valid does not count.
+/// The number of different keys that cosigned the note. A cosignature that is not valid does not
+/// count, and a witness that is given several times counts once.
 pub(super) fn count<'a>(note: &SignedNote, keys: impl Iterator<Item = &'a CosignerKey>) -> usize {
-    keys.filter(|key| key.verify(note).is_ok()).count()
+    distinct(keys).into_iter().filter(|key| key.verify(note).is_ok()).count()
+}
+
+/// The different ones of some keys, in their order.
+pub(super) fn distinct<'a>(keys: impl Iterator<Item = &'a CosignerKey>) -> Vec<&'a CosignerKey> {
+    let mut found = Vec::new();
+    for key in keys {
+        if !found.contains(&key) {
+            found.push(key);
+        }
+    }
+    found
 }
 
 impl Options {

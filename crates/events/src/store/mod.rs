@@ -22,6 +22,7 @@
 mod anchor;
 mod append;
 mod arrivals;
+mod bundle;
 mod checked;
 mod compact;
 mod cosigned;
@@ -65,6 +66,7 @@ pub use anchor::{
     KeptFiles, Publication, read_anchor,
 };
 pub use append::{Accepted, Promise, Submitted};
+pub use bundle::BundleError;
 pub use compact::Pruned;
 pub use cosigned::{WITNESS_ANSWER_SIZE_MAX, Witness, WitnessAnswer, WitnessTransport};
 pub use counters::Stats;

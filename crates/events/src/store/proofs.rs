@@ -20,7 +20,8 @@ use super::view::View;
 use super::{Checkpoints, Inner, Record, Shortage, Store};
 use crate::checkpoint::{Checkpoint, History, VerifierKey};
 use crate::event::EventId;
-use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError, leaf_hash};
+use crate::format::tree;
+use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError};
 use crate::segment::{Segment, SegmentError};
 
 /// The leaf hashes of positions `from..to` of one segment: of its events, and of pruned ones.
@@ -46,7 +47,7 @@ pub(crate) fn leaf_hashes_of(
             if (from..to).contains(&seq) {
                 leaf.clear();
                 block.leaf(row, &mut leaf);
-                put(seq, leaf_hash(&leaf));
+                put(seq, tree::hash(&leaf));
             }
         }
     }
@@ -82,7 +83,7 @@ impl LeafHashes for Source<'_> {
             } else {
                 let found = self.view.table_at(next).and_then(|table| table.at(next));
                 let (run, index) = found.ok_or_else(|| format!("event {next} is missing"))?;
-                hashes.push(leaf_hash(run.leaf(index)));
+                hashes.push(tree::hash(run.leaf(index)));
                 next += 1;
             }
         }

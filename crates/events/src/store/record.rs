@@ -18,11 +18,11 @@ use super::view::{Stored, View};
 use super::{AppendError, Inner, Promise, ReadError};
 use crate::batch::{Batch, BatchError};
 use crate::event::{Draft, Severity};
-use crate::format::leaf;
 use crate::format::system::{
     PolicyEntry, PruneEntry, RANGES_MAX, RecordingEntry, RuleEntry, SYSTEM_STREAM, SystemEntry,
 };
-use crate::merkle::{Hash, Tree, leaf_hash};
+use crate::format::{leaf, tree};
+use crate::merkle::{Hash, Tree};
 use crate::segment::SegmentError;
 
 /// Number of positions whose removed events are gathered at a time: this limits the memory.
@@ -212,7 +212,7 @@ fn expired(
                     Some(known) => known,
                     None => gone.entry(tags.stream.to_owned()).or_default(),
                 };
-                of_stream.push((seq, leaf_hash(&bytes)));
+                of_stream.push((seq, tree::hash(&bytes)));
             }
         }
     }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::format::tree as entries;
 use crate::memory::Run;
-use crate::merkle::{self, Hash, Tree};
+use crate::merkle::{Hash, Tree};
 
 /// Number of leaf hashes that may wait before an appender waits for the tree.
 const QUEUED_MAX: u64 = 1 << 19;
@@ -175,6 +176,6 @@ impl TreeKeeper {
 /// The leaf hashes of a run.
 pub(crate) fn hashes_of(run: &Run) -> Vec<Hash> {
     let mut hashes = Vec::with_capacity(run.len());
-    merkle::leaf_hashes((0..run.len()).map(|index| run.leaf(index)), &mut hashes);
+    entries::hashes((0..run.len()).map(|index| run.leaf(index)), &mut hashes);
     hashes
 }

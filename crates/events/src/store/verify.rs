@@ -27,7 +27,8 @@ use super::proofs::Source;
 use super::requests::Requests;
 use crate::checkpoint::{CosignerKey, VerifierKey};
 use crate::format::system::SystemEntry;
-use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
+use crate::format::tree;
+use crate::merkle::{Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
 use leaves::Leaves;
 use log::Segments;
 use segments::Opened;
@@ -374,5 +375,5 @@ fn hash_all(bytes: &[u8], ends: &[usize], hashes: &mut Vec<Hash>) {
         *start = end;
         Some(leaf)
     });
-    merkle::leaf_hashes(leaves, hashes);
+    tree::hashes(leaves, hashes);
 }

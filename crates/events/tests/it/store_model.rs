@@ -106,6 +106,10 @@ pub(crate) fn batch(rng: &mut Rng, count: usize, now_ns: i64) -> (Batch, Vec<Kep
         let size = if rng.one_in(30) { rng.below(900) } else { rng.below(60) };
         let mut raw = format!("user{} did {} ", rng.below(9), rng.next_u64());
         raw.extend(std::iter::repeat_n('x', size));
+        if rng.one_in(2) {
+            let (one, two) = (rng.below(9), rng.below(3));
+            raw.push_str(&format!(" 10.1.{two}.{one} 2001:db8:{two}::{one}"));
+        }
         let draft = Draft {
             id: Some(id),
             timestamp_ns: Some(timestamp_ns),
@@ -149,7 +153,10 @@ impl Kept {
             && same(&query.stream, event.tags.stream)
             && same(&query.kind, event.tags.kind)
             && same(&query.host, event.tags.host)
-            && query.ip.is_none_or(|ip| event.tags.ip == Some(ip))
+            && query.ips.iter().all(|subnet| {
+                let mut words = std::str::from_utf8(event.raw).unwrap().split(' ');
+                words.any(|word| word.parse().is_ok_and(|ip| subnet.contains(ip)))
+            })
             && query.severity_min.is_none_or(|least| event.tags.severity >= least)
             && query.contains.iter().all(has)
             && query.words.iter().all(|words| crate::store_queries::has_words(words, event.raw))

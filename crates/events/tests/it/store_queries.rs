@@ -64,7 +64,11 @@ fn query(rng: &mut Rng, now_ns: i64) -> Query {
         _ => query.severity_min = Some([Severity::Unknown, Severity::Low][rng.below(2)]),
     }
     if rng.one_in(4) {
-        query.ip = "10.1.2.3".parse().ok();
+        let subnets = ["10.1.2.3", "10.1.1.0/24", "10.1.2.2/31", "2001:db8:1::/48", "10.2.0.0/16"];
+        query.ips = vec![subnets[rng.below(5)].parse().unwrap()];
+        if rng.one_in(2) {
+            query.ips.push("2001:db8::/32".parse().unwrap());
+        }
     }
     query
 }

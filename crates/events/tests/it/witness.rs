@@ -319,6 +319,24 @@ fn a_checkpoint_without_a_quorum_is_not_served_as_cosigned() {
 }
 
 #[test]
+fn one_witness_that_is_given_twice_is_not_a_quorum_of_two() {
+    let (disk, one, _) = store();
+    let store = open_with(&disk, witnessed(&[&one, &one], 2));
+    store.publish_checkpoint().unwrap();
+    assert_eq!(store.cosigned_size(), None);
+    store.close().unwrap();
+    let store = open_with(&disk, witnessed(&[&one], 1));
+    append(&store, 1);
+    store.publish_checkpoint().unwrap();
+    assert_eq!(store.cosigned_size(), Some(401));
+    store.close().unwrap();
+    let key = one.service.key();
+    assert_eq!(faults(&check(&disk, &[key], 1)), [""; 0]);
+    let found = faults(&check(&disk, &[key, key], 2));
+    assert!(found.len() == 1 && found[0].contains("by 1 of the given"), "{found:?}");
+}
+
+#[test]
 fn a_witness_notices_a_store_that_was_rolled_back_or_made_again() {
     let (disk, one, _) = store();
     let earlier = disk.fork();

@@ -1,10 +1,9 @@
 //! `forebay events get` and `scan`.
 
 use std::io::Write as _;
-use std::net::IpAddr;
 
 use anyhow::Context as _;
-use forebay_events::query::{Order, Query};
+use forebay_events::query::{Order, Query, Subnet};
 use forebay_events::{EventId, Record, Severity, Store, render};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -38,7 +37,7 @@ const SCAN_HELP: &str = "\
 Examples:
   forebay events scan --stream auth --contains 'Failed password' --newest --limit 20
   forebay events scan --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --host gate-1
-  forebay events scan --ip 10.1.2.3 --severity high --proof
+  forebay events scan --ip 10.1.2.3 --ip 192.0.2.0/24 --severity high --proof
 
 Times are RFC 3339, or seconds since 1970 with a fraction. --to is exclusive.";
 
@@ -78,9 +77,9 @@ pub(super) struct FilterArgs {
     /// Only events from this host.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Only events with this address.
+    /// Only events that name this address or prefix. May be repeated; all must match.
     #[arg(long, value_name = "ADDRESS")]
-    ip: Option<IpAddr>,
+    ip: Vec<Subnet>,
     /// Only events of at least this severity: informational, low, medium, high, critical or fatal.
     #[arg(long, value_name = "WORD", value_parser = severity)]
     severity: Option<Severity>,
@@ -101,7 +100,7 @@ impl FilterArgs {
             stream: self.stream.clone(),
             kind: self.kind.clone(),
             host: self.host.clone(),
-            ip: self.ip,
+            ips: self.ip.clone(),
             severity_min: self.severity,
             contains: self.contains.iter().map(|text| text.as_bytes().to_vec()).collect(),
             words: self.word.iter().map(|text| text.as_bytes().to_vec()).collect(),

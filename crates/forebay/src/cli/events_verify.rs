@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_events::checkpoint::{CosignerKey, VerifierKey};
-use forebay_events::store::{Kept, Verified, read_anchor, verify_kept};
+use forebay_events::store::{AnchorError, Kept, Verified, read_anchor, verify_kept};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -29,8 +29,9 @@ Reads every segment and the log, computes the BLAKE3 digest of each sealed file,
 builds the tree from those hashes alone, and compares it with the stored tree and with every
 checkpoint signed by this store. Filters and indexes are compared with the events. An event is
 reported as absent unless a signed entry of the store names it as removed. --since and --anchor add
-checkpoints kept elsewhere. Only they, and cosignatures of witnesses, can show that the whole store
-was replaced, including its key, or was rolled back with all of its files; give --key with --since.
+checkpoints kept elsewhere. Only they can show that the whole store was rolled back with all of its
+files; they, and cosignatures of witnesses, that it was replaced, including its key. Give --key with
+--since. A witness refuses the next checkpoint of a store that was rolled back.
 The witnesses in events.witnesses are expected to have cosigned a checkpoint, unless --witness names
 others. A store that a server has open is verified by that server, with --server, while it serves.
 Checkpoints kept elsewhere and cosignatures are then checked here, with proofs of the server.
@@ -124,8 +125,13 @@ fn kept(args: &Args) -> anyhow::Result<Kept> {
             let text = "--anchor must be a directory or s3://BUCKET/PREFIX, which can be read back";
             Coded::error(Exit::Usage, text)
         })?;
-        let anchored = read_anchor(&*files)
-            .map_err(|error| Coded::wrap(Exit::Start, "cannot read --anchor", error.into()))?;
+        let anchored = read_anchor(&*files).map_err(|error| {
+            let exit = match error {
+                AnchorError::Overwritten { .. } => Exit::Failed,
+                _ => Exit::Start,
+            };
+            Coded::wrap(exit, "cannot use --anchor", error.into())
+        })?;
         since.extend(anchored.notes);
         key = key.or(anchored.key);
     }

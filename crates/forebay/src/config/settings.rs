@@ -341,8 +341,8 @@ settings! {
         block_size("events.block_size"): Option<ByteSize> = "";
         /// Bits of a block's filter for each key, 1 to 64. Empty: 10.
         filter_bits_per_key("events.filter_bits_per_key"): Option<u32> = "";
-        /// Whether the filters include the words of the raw bytes, for text search. Empty: true;
-        /// false in max-throughput.
+        /// Whether the filters include the words of the raw bytes, for text search, and the addresses
+        /// that events name. Empty: true; false in max-throughput.
         text_filter("events.text_filter"): Option<bool> = "";
         /// Maximum time events stay in memory before they are written as a segment. Empty: 1m; 2m
         /// in max-throughput, 10s in max-durability.

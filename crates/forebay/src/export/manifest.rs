@@ -86,7 +86,8 @@ fn asked(query: &Query) -> Value {
     put("stream", query.stream.clone().map(Into::into));
     put("type", query.kind.clone().map(Into::into));
     put("host", query.host.clone().map(Into::into));
-    put("ip", query.ip.map(|ip| ip.to_string().into()));
+    let ips: Vec<_> = query.ips.iter().map(ToString::to_string).collect();
+    put("ip", (!ips.is_empty()).then(|| json!(ips)));
     put("severity", query.severity_min.map(|least| least.name().into()));
     let contains: Vec<_> =
         query.contains.iter().map(|text| String::from_utf8_lossy(text)).collect();

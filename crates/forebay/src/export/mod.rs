@@ -17,7 +17,8 @@ mod verify;
 
 use anyhow::Context as _;
 use forebay_events::checkpoint::Checkpoint;
-use forebay_events::merkle::{Hash, leaf_hash};
+use forebay_events::format::tree;
+use forebay_events::merkle::Hash;
 use forebay_events::query::Query;
 use forebay_events::{ReadError, Record, Store};
 
@@ -113,7 +114,7 @@ pub(crate) fn run(
                 Part::begin(target.stage()?, directory, path, options.format, signed.as_ref())?
             }
         };
-        let leaf_hash = leaf_hash(record.leaf());
+        let leaf_hash = tree::hash(record.leaf());
         part.push(Row { record, leaf_hash })?;
         progress(1);
         open = Some(part);

@@ -5,7 +5,7 @@
 //! bytes.
 
 use anyhow::Context as _;
-use forebay_events::event::{Draft, Event};
+use forebay_events::event::Event;
 use forebay_events::format::leaf;
 
 /// Appends the leaf of an event with these columns to `out`.
@@ -17,25 +17,7 @@ pub(crate) fn leaf_of(
     attributes: &[u8],
     out: &mut Vec<u8>,
 ) -> anyhow::Result<()> {
-    let tags = &event.tags;
-    let draft = Draft {
-        id: Some(event.id),
-        timestamp_ns: Some(event.timestamp_ns),
-        time_source: tags.time_source,
-        stream: tags.stream.into(),
-        kind: tags.kind.into(),
-        host: tags.host.into(),
-        ip: tags.ip,
-        collector: tags.collector.into(),
-        format: tags.format.into(),
-        severity: tags.severity,
-        raw: event.raw.into(),
-        attributes: Vec::new(),
-    };
-    leaf::encode(&draft, event.id, event.timestamp_ns, tags.stream, out)
-        .context("the columns are not those of an event")?;
-    out.extend_from_slice(attributes);
-    Ok(())
+    leaf::rebuild(event, attributes, out).context("the columns are not those of an event")
 }
 
 /// Returns the bytes of the attributes at the end of a leaf.

@@ -12,7 +12,7 @@ use arrow::array::{Array as _, AsArray as _, RecordBatch};
 use arrow::datatypes::{Int32Type, TimestampNanosecondType, UInt64Type};
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
-use forebay_events::merkle::leaf_hash;
+use forebay_events::format::tree::hash as leaf_hash;
 use forebay_events::{
     Batch, Draft, Options, Severity, Store, TimeSource, Value as EventValue, render,
 };

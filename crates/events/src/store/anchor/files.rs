@@ -12,7 +12,7 @@ use std::sync::Arc;
 use forebay_base::fs::{Access, FileSystem};
 
 use super::{AnchorError, AnchorTarget, Publication};
-use crate::checkpoint::{NOTE_SIZE_MAX, VerifierKey};
+use crate::checkpoint::{Checkpoint, NOTE_SIZE_MAX, SignedNote, VerifierKey};
 use crate::store::error::Disk;
 use crate::store::manifest::remove;
 
@@ -80,10 +80,12 @@ pub struct Anchored {
     pub notes: Vec<String>,
 }
 
-/// Reads a place with published checkpoints; verifies nothing.
+/// Reads a place with published checkpoints. Verifies no signature, but that each checkpoint has the
+/// size in its name: an older one in the place of a newer one would hide that the store was rolled
+/// back.
 ///
 /// # Errors
-/// [`AnchorError`].
+/// [`AnchorError::Overwritten`], [`AnchorError::Empty`]; the others if it cannot be read.
 pub fn read_anchor(files: &dyn AnchorFiles) -> Result<Anchored, AnchorError> {
     let mut anchored = Anchored::default();
     if let Some(text) = text(files, KEY_NAME, files.read(KEY_NAME, NOTE_SIZE_MAX)?)? {
@@ -97,13 +99,30 @@ pub fn read_anchor(files: &dyn AnchorFiles) -> Result<Anchored, AnchorError> {
         let (place, reason) = (files.address(), "it has more than a million checkpoints");
         return Err(AnchorError::Unreadable { place, reason });
     }
-    let names: Vec<String> = sizes.into_iter().map(name_of).collect();
-    for (name, bytes) in names.iter().zip(files.read_all(&names, NOTE_SIZE_MAX)?) {
+    if sizes.is_empty() {
+        return Err(AnchorError::Empty { place: files.address() });
+    }
+    let names: Vec<String> = sizes.iter().copied().map(name_of).collect();
+    let read = files.read_all(&names, NOTE_SIZE_MAX)?;
+    for ((name, published), bytes) in names.iter().zip(sizes).zip(read) {
         let reason = "it vanished while the others were read";
         let note = text(files, name, bytes)?;
-        anchored.notes.push(note.ok_or_else(|| unreadable(files, name, reason))?);
+        let note = note.ok_or_else(|| unreadable(files, name, reason))?;
+        let reason = "it is not a checkpoint";
+        let found = size_of(&note).ok_or_else(|| unreadable(files, name, reason))?;
+        if found != published {
+            let place = files.address_of(name);
+            return Err(AnchorError::Overwritten { place, published, found });
+        }
+        anchored.notes.push(note);
     }
     Ok(anchored)
+}
+
+/// Number of events of the checkpoint in a note.
+fn size_of(note: &str) -> Option<u64> {
+    let note = SignedNote::parse(note.as_bytes()).ok()?;
+    Some(Checkpoint::parse(note.text()).ok()?.size)
 }
 
 fn name_of(size: u64) -> String {

@@ -83,6 +83,25 @@ pub enum AnchorError {
         /// Why.
         reason: &'static str,
     },
+    /// A file has a checkpoint of another size than its name.
+    #[error(
+        "{place} was overwritten: it has a checkpoint of {found} events, but was published with \
+         {published}"
+    )]
+    Overwritten {
+        /// The file.
+        place: String,
+        /// Events of the checkpoint that was published under this name.
+        published: u64,
+        /// Events of the one that it has.
+        found: u64,
+    },
+    /// There are no published checkpoints.
+    #[error("{place} has no checkpoints: there is nothing to compare the store with")]
+    Empty {
+        /// The place.
+        place: String,
+    },
     /// There is no checkpoint to publish.
     #[error("there is no signed checkpoint")]
     NoCheckpoint(#[source] super::ReadError),

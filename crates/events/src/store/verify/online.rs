@@ -16,10 +16,9 @@ use super::leaves::Leaves;
 use super::segments::{self, Handle, Opened, Placed};
 use super::signed::History;
 use super::{Fault, Kept, Verified, Verifying};
-use crate::format::leaf;
 use crate::format::system::SystemEntry;
+use crate::format::{leaf, tree};
 use crate::memory::Run;
-use crate::merkle;
 use crate::store::manifest::{Manifest, segment_path};
 use crate::store::proofs::Source;
 use crate::store::view::{Stored, View};
@@ -132,7 +131,7 @@ impl Verifying<'_> {
             return self.verified.faults.push(Fault::Log { found });
         }
         let mut hashes = Vec::with_capacity(run.len());
-        merkle::leaf_hashes((0..run.len()).map(|index| run.leaf(index)), &mut hashes);
+        tree::hashes((0..run.len()).map(|index| run.leaf(index)), &mut hashes);
         for ((seq, index), hash) in (run.first_seq..).zip(0..run.len()).zip(hashes) {
             leaves.put(seq, hash);
             match leaf::decode(run.leaf(index)) {
