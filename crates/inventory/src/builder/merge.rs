@@ -1,7 +1,7 @@
 //! Merges runs into the writer: directories in order, and the objects of a directory in several
 //! runs in the order of their hashes, so that a key listed twice is detected wherever it was read.
 //!
-//! If there are more runs than may be open at once, the smallest are merged into one, and again,
+//! If there are more runs than may be read at once, the smallest are merged into one, and again,
 //! until the rest can be merged into the writer. The first of these merges is as narrow as needed
 //! for all others to be as wide as permitted, which reads and writes the least.
 
@@ -157,8 +157,8 @@ impl<'a> Merger<'a> {
         let mut files = Vec::new();
         for run in runs {
             files.extend(run.path().map(Path::to_owned));
-            let mut reader = RunReader::open(self.fs, run)?;
-            if reader.next_entry()? {
+            let mut reader = RunReader::new(run);
+            if reader.next_entry(self.fs)? {
                 self.heap.push(reader);
             }
         }
@@ -178,7 +178,7 @@ impl<'a> Merger<'a> {
                     to.add(&leaf)?;
                     count += 1;
                 }
-                if first.next_entry()? {
+                if first.next_entry(self.fs)? {
                     self.heap.push(first);
                 }
             } else {
@@ -198,11 +198,11 @@ impl<'a> Merger<'a> {
     /// Merges the objects of the current directory of all of `same`, and puts the runs back; returns
     /// the number of objects.
     fn merge_dir(&mut self, to: &mut impl Target) -> Result<u64, BuildError> {
-        let Self { same, heads, dir, .. } = self;
+        let Self { fs, same, heads, dir, .. } = self;
         dir.clear();
         dir.extend_from_slice(same.first().map_or(&[], RunReader::dir));
         for (run, reader) in same.iter_mut().enumerate() {
-            heads.extend(next_of(reader, dir)?.map(|leaf| Head { leaf, run }));
+            heads.extend(next_of(*fs, reader, dir)?.map(|leaf| Head { leaf, run }));
         }
         let (mut before, mut twice, mut count) = (None, 0, 0);
         while let Some(mut head) = heads.peek_mut() {
@@ -211,7 +211,7 @@ impl<'a> Merger<'a> {
             count += 1;
             twice += u64::from(before == Some(leaf.key()));
             before = Some(leaf.key());
-            match next_of(&mut same[head.run], dir)? {
+            match next_of(*fs, &mut same[head.run], dir)? {
                 Some(next) => head.leaf = next,
                 None => drop(PeekMut::pop(head)),
             }
@@ -233,12 +233,16 @@ fn first_width(runs: usize, fan_in: usize) -> usize {
 }
 
 /// The next object of a run in this directory; `None` if the run is at another one, or at its end.
-fn next_of(run: &mut RunReader, dir: &[u8]) -> Result<Option<Leaf>, BuildError> {
+fn next_of(
+    fs: &dyn FileSystem,
+    run: &mut RunReader,
+    dir: &[u8],
+) -> Result<Option<Leaf>, BuildError> {
     loop {
         if let Some(leaf) = run.next_leaf()? {
             return Ok(Some(leaf));
         }
-        if !run.next_entry()? || run.dir() != dir {
+        if !run.next_entry(fs)? || run.dir() != dir {
             return Ok(None);
         }
     }
@@ -364,6 +368,46 @@ mod tests {
         let expected: [(&[u8], Vec<u64>); 4] =
             [(b"", vec![1, 3, 9]), (b"a/", vec![2]), (b"b/", vec![1, 4, 5, 6]), (b"c/", vec![1])];
         assert_eq!((hashes.as_slice(), twice), (&expected[..], 0));
+    }
+
+    /// Set in the process that has few descriptors.
+    const FEW: &str = "FOREBAY_TEST_FEW_DESCRIPTORS";
+
+    #[test]
+    fn one_merge_reads_more_runs_than_there_are_file_descriptors() {
+        if std::env::var_os(FEW).is_some() {
+            return merge_of_many_files();
+        }
+        let name =
+            "builder::merge::tests::one_merge_reads_more_runs_than_there_are_file_descriptors";
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("ulimit -n 30 && exec \"$0\" --exact {name} --test-threads=1")])
+            .arg(std::env::current_exe().unwrap())
+            .env(FEW, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+    }
+
+    fn merge_of_many_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs: Vec<Run> = (0..200_u64)
+            .map(|number| {
+                let path = dir.path().join(format!("run-{number}"));
+                let mut writer = RunWriter::new(&RealFs, path, 0);
+                for i in 0..20 {
+                    writer.push(b"", [leaf(i * 200 + number, 0)].into_iter()).unwrap();
+                }
+                writer.finish().unwrap()
+            })
+            .collect();
+        assert!(runs.iter().all(|run| run.path().is_some()));
+        let (found, twice) = merged(runs);
+        let hashes: Vec<u64> = found[0].1.iter().map(|leaf| leaf.hash).collect();
+        assert!(hashes.into_iter().eq(0..4000) && found.len() == 1 && twice == 0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a run was left");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! If the source lists its keys in order they are passed directly to the writer. Otherwise several
 //! readers gather directories and their objects, in runs that are spilled when their memory is used
 //! up; the runs are merged, directory by directory, into the writer, in several passes if there are
-//! more of them than may be open at once.
+//! more of them than have a buffer each in the memory.
 //!
 //! Invariants:
 //! - An index appears under its name when all of it is on stable storage, or not at all.

@@ -4,7 +4,13 @@
 //! A run is a sequence of blocks, each with its length and checksum. An entry consists of a
 //! directory, without the prefix it shares with the previous one in the block, and some of its
 //! objects; a directory with many has several entries.
+//!
+//! Invariants:
+//! - A reader opens its file for each block and closes it again, so that the number of runs that are
+//!   read together is not limited by file descriptors.
+//! - A file that is shorter than its run, or differs from what was written, is an error.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +25,8 @@ use crate::object::{ClassId, Kind, Month};
 const BLOCK_SIZE: usize = 256 << 10;
 /// Maximum number of objects of an entry.
 pub(crate) const OBJECTS_MAX: usize = 4096;
+/// Maximum size of a block in bytes: it ends with the entry that fills it.
+const BLOCK_MAX: usize = 2 * BLOCK_SIZE;
 /// Approximate memory of an open run in bytes: a block, which ends with the entry that fills it, and
 /// the current directory.
 pub(crate) const READER_SIZE: u64 = 352 << 10;
@@ -205,7 +213,6 @@ fn take_leaf(data: &mut &[u8]) -> Option<Leaf> {
 /// Reads a run sequentially.
 pub(crate) struct RunReader {
     source: Source,
-    path: PathBuf,
     /// The block, and the read position in it.
     block: Vec<u8>,
     at: usize,
@@ -214,21 +221,19 @@ pub(crate) struct RunReader {
     left: u64,
 }
 
+/// Where the blocks of a run are, and how many of its bytes were read.
 enum Source {
     Memory(Vec<u8>, usize),
-    File(Arc<dyn File>, u64),
+    File { path: PathBuf, size: u64, at: u64 },
 }
 
 impl RunReader {
-    pub(crate) fn open(fs: &dyn FileSystem, run: Run) -> Result<Self, BuildError> {
-        let (source, path) = match run {
-            Run::Memory(bytes) => (Source::Memory(bytes, 0), PathBuf::from("a run in memory")),
-            Run::File(path, _) => {
-                let file = fs.open(&path, Access::Read).map_err(BuildError::io("open", &path))?;
-                (Source::File(file, 0), path)
-            }
+    pub(crate) fn new(run: Run) -> Self {
+        let source = match run {
+            Run::Memory(bytes) => Source::Memory(bytes, 0),
+            Run::File(path, size) => Source::File { path, size, at: 0 },
         };
-        Ok(Self { source, path, block: Vec::new(), at: 0, dir: Vec::new(), left: 0 })
+        Self { source, block: Vec::new(), at: 0, dir: Vec::new(), left: 0 }
     }
 
     /// The current directory.
@@ -238,8 +243,8 @@ impl RunReader {
     }
 
     /// Advances to the next entry, after all objects of this one; returns `false` at the end.
-    pub(crate) fn next_entry(&mut self) -> Result<bool, BuildError> {
-        if self.at >= self.block.len() && !self.next_block()? {
+    pub(crate) fn next_entry(&mut self, fs: &dyn FileSystem) -> Result<bool, BuildError> {
+        if self.at >= self.block.len() && !self.next_block(fs)? {
             return Ok(false);
         }
         let mut rest = self.block.get(self.at..).unwrap_or_default();
@@ -276,7 +281,7 @@ impl RunReader {
         Ok(Some(leaf))
     }
 
-    fn next_block(&mut self) -> Result<bool, BuildError> {
+    fn next_block(&mut self, fs: &dyn FileSystem) -> Result<bool, BuildError> {
         self.dir.clear();
         self.at = 0;
         match &mut self.source {
@@ -289,23 +294,13 @@ impl RunReader {
                 self.block.clear();
                 self.block.extend_from_slice(rest.get(CHECKSUM_SIZE..size).unwrap_or_default());
             }
-            Source::File(file, start) => {
-                let mut len = [0; 4];
-                let read = file.read_at(&mut len, *start);
-                if read.map_err(BuildError::io("read", &self.path))? == 0 {
-                    return Ok(false);
-                }
-                let size = CHECKSUM_SIZE + u32::from_le_bytes(len) as usize;
-                if size > 64 * BLOCK_SIZE {
+            Source::File { at, size, .. } if *at >= *size => return Ok(false),
+            Source::File { path, at, .. } => {
+                let read = read_block(fs, path, *at, &mut self.block);
+                if !read.map_err(BuildError::io("read", path))? {
                     return Err(self.damaged());
                 }
-                self.block.resize(size, 0);
-                let read = file.read_exact_at(&mut self.block, *start + 4);
-                read.map_err(BuildError::io("read", &self.path))?;
-                *start += 4 + size as u64;
-                if checked(&self.block).is_none() {
-                    return Err(self.damaged());
-                }
+                *at += 4 + self.block.len() as u64;
                 self.at = CHECKSUM_SIZE;
             }
         }
@@ -313,7 +308,30 @@ impl RunReader {
     }
 
     fn damaged(&self) -> BuildError {
-        BuildError::Spool { path: self.path.clone() }
+        let path = match &self.source {
+            Source::Memory(..) => PathBuf::from("a run in memory"),
+            Source::File { path, .. } => path.clone(),
+        };
+        BuildError::Spool { path }
+    }
+}
+
+/// Reads the block at `at`, with its checksum; returns `false` if it is not what was written.
+fn read_block(fs: &dyn FileSystem, path: &Path, at: u64, block: &mut Vec<u8>) -> io::Result<bool> {
+    let file = fs.open(path, Access::Read)?;
+    let mut len = [0; 4];
+    let read = file.read_exact_at(&mut len, at).and_then(|()| {
+        let size = CHECKSUM_SIZE + u32::from_le_bytes(len) as usize;
+        if size > BLOCK_MAX {
+            return Ok(false);
+        }
+        block.resize(size, 0);
+        file.read_exact_at(block, at + 4)?;
+        Ok(checked(block).is_some())
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read,
     }
 }
 
@@ -351,14 +369,93 @@ mod tests {
             }
             let run = writer.finish().unwrap();
             assert_eq!(matches!(run, Run::File(..)), memory_max == 0);
-            let mut reader = RunReader::open(&fs, run).unwrap();
+            let mut reader = RunReader::new(run);
             let mut found = Vec::new();
-            while reader.next_entry().unwrap() {
+            while reader.next_entry(&fs).unwrap() {
                 while let Some(leaf) = reader.next_leaf().unwrap() {
                     found.push((reader.dir().to_vec(), leaf));
                 }
             }
             assert!(found == expected);
         }
+    }
+
+    /// A run in a file, and where its blocks start.
+    fn run_in(path: &Path) -> (u64, Vec<usize>) {
+        let mut writer = RunWriter::new(&RealFs, path.to_owned(), 0);
+        for i in 0..40_000 {
+            writer.push(format!("{i:06}/").as_bytes(), [leaf(i)].into_iter()).unwrap();
+        }
+        let size = writer.finish().unwrap().size();
+        let bytes = std::fs::read(path).unwrap();
+        assert_eq!(bytes.len() as u64, size);
+        let mut starts = vec![0];
+        while let Some(len) = bytes.get(starts[starts.len() - 1]..).unwrap().first_chunk::<4>() {
+            let len = u32::from_le_bytes(*len) as usize;
+            starts.push(starts[starts.len() - 1] + HEAD_SIZE + len);
+        }
+        assert!(starts.len() > 3, "{} blocks", starts.len() - 1);
+        (size, starts)
+    }
+
+    /// Number of objects, or the error.
+    fn read_all(run: Run) -> Result<usize, BuildError> {
+        let (mut reader, mut count) = (RunReader::new(run), 0);
+        while reader.next_entry(&RealFs)? {
+            while reader.next_leaf()?.is_some() {
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    #[test]
+    fn a_shortened_run_is_an_error_also_where_a_block_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let (size, starts) = run_in(&path);
+        assert_eq!(read_all(Run::File(path.clone(), size)).unwrap(), 40_000);
+        let good = std::fs::read(&path).unwrap();
+        let ends = starts.iter().flat_map(|&at| [at.saturating_sub(1), at, at + 3, at + HEAD_SIZE]);
+        for len in ends.filter(|&len| len < good.len()) {
+            std::fs::write(&path, &good[..len]).unwrap();
+            let error = read_all(Run::File(path.clone(), size)).unwrap_err();
+            assert!(matches!(error, BuildError::Spool { .. }), "{len} bytes: {error}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let error = read_all(Run::File(path, size)).unwrap_err();
+        assert!(matches!(error, BuildError::Io { act: "read", .. }), "{error}");
+    }
+
+    #[test]
+    fn a_changed_byte_of_a_run_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let (size, starts) = run_in(&path);
+        let good = std::fs::read(&path).unwrap();
+        let heads = starts.iter().flat_map(|&at| at..at + HEAD_SIZE + 2);
+        for at in heads.chain((0..good.len()).step_by(50_021)).filter(|&at| at < good.len()) {
+            let mut changed = good.clone();
+            changed[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &changed).unwrap();
+            let error = read_all(Run::File(path.clone(), size)).unwrap_err();
+            assert!(matches!(error, BuildError::Spool { .. }), "byte {at}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_largest_block_that_is_written_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let mut writer = RunWriter::new(&RealFs, path, 0);
+        let modified = Month::from_number(u16::MAX);
+        let large = Leaf { size: u64::MAX, modified, ..leaf(0) };
+        for i in 0..4000 {
+            let mut name = vec![b'a'; crate::format::KEY_SIZE_MAX];
+            name.extend_from_slice(format!("{i:06}/").as_bytes());
+            let count = if i % 3 == 0 { OBJECTS_MAX } else { 1 };
+            writer.push(&name, std::iter::repeat_n(large, count)).unwrap();
+        }
+        assert_eq!(read_all(writer.finish().unwrap()).unwrap(), 1334 * OBJECTS_MAX + 2666);
     }
 }
