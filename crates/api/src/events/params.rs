@@ -79,28 +79,21 @@ impl Params {
                 "stream" => query.stream = Some(text),
                 "type" => query.kind = Some(text),
                 "host" => query.host = Some(text),
-                "ip" if query.ips.len() == NEEDLES_MAX => {
-                    return Err(wrong("ip", "given at most 16 times"));
-                }
                 "ip" => {
+                    room(&query.ips, "ip")?;
                     let expected = "an address such as 10.1.2.3 or a prefix such as 10.1.0.0/16";
                     query.ips.push(parsed("ip", &text, expected)?);
                 }
-                "severity" => {
-                    let least = Severity::from_name(&text).ok_or_else(|| {
-                        wrong("severity", "informational, low, medium, high, critical or fatal")
-                    })?;
-                    query.severity_min = Some(least);
-                }
-                "contains" if query.contains.len() == NEEDLES_MAX => {
-                    return Err(wrong("contains", "given at most 16 times"));
-                }
-                "contains" => query.contains.push(value),
-                "word" if query.words.len() == NEEDLES_MAX => {
-                    return Err(wrong("word", "given at most 16 times"));
+                "severity" => query.severity_min = Some(severity(&text)?),
+                "contains" => {
+                    room(&query.contains, "contains")?;
+                    query.contains.push(value);
                 }
                 "word" if value.is_empty() => return Err(wrong("word", "at least one byte")),
-                "word" => query.words.push(value),
+                "word" => {
+                    room(&query.words, "word")?;
+                    query.words.push(value);
+                }
                 "regex" => query.regex = Some(regex(&text)?),
                 "order" => {
                     ordered = true;
@@ -140,6 +133,19 @@ impl Params {
         }
         Ok(asked)
     }
+}
+
+fn severity(text: &str) -> Result<Severity, Problem> {
+    let expected = "informational, low, medium, high, critical or fatal";
+    Severity::from_name(text).ok_or_else(|| wrong("severity", expected))
+}
+
+/// Refuses one more value of a parameter that has [`NEEDLES_MAX`].
+fn room<T>(values: &[T], name: &str) -> Result<(), Problem> {
+    if values.len() < NEEDLES_MAX {
+        return Ok(());
+    }
+    Err(wrong(name, &format!("given at most {NEEDLES_MAX} times")))
 }
 
 /// Returns the cursor after an event.
