@@ -82,6 +82,8 @@ pub(super) struct Verification {
     pub(super) segments: u64,
     /// Number of checkpoints whose signature and root were checked.
     pub(super) checkpoints: u64,
+    /// Number of events after the newest of these: no signature covers them yet.
+    pub(super) unsigned_events: u64,
     /// Number of events in the newest checkpoint that witnesses cosigned; null if there is none.
     #[schema(required)]
     pub(super) cosigned_events: Option<u64>,

@@ -65,6 +65,7 @@ fn verification(verified: &Verified, seconds: f64) -> Verification {
         file_bytes: verified.file_bytes,
         segments: verified.segments,
         checkpoints: verified.checkpoints,
+        unsigned_events: verified.unsigned,
         cosigned_events: verified.witnessed.map(|it| it.events),
         witnesses: verified.witnessed.map_or(0, |it| it.witnesses as u64),
         root: verified.root.map(|root| root.to_string()),

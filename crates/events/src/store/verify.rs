@@ -148,6 +148,9 @@ pub struct Verified {
     pub segments: u64,
     /// Number of checkpoints whose signature and root were checked.
     pub checkpoints: u64,
+    /// Number of events after the newest of these: no signature covers them yet, so nothing shows
+    /// whether they were changed, removed or added.
+    pub unsigned: u64,
     /// The newest checkpoint that witnesses cosigned.
     pub witnessed: Option<Witnessed>,
     /// The root of all events, if proofs are kept and it could be computed.
@@ -304,6 +307,7 @@ impl<'a> Verifying<'a> {
         let tree = self.tree(leaves, end_seq);
         self.verified.root = tree.as_ref().map(Tree::root);
         self.signed(tree.as_ref(), open, history, kept);
+        self.verified.unsigned = end_seq.saturating_sub(absent::covered_end(&self.signed));
         let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
         absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
         absent::check_roots(opened, &self.entries, verified);

@@ -206,7 +206,10 @@ fn an_event_rewritten_with_all_checksums_is_found() {
             }
             assert!(!check(&disk, &[], None).faults.is_empty(), "{at} {with_tree}");
             forget_history(&disk);
-            assert!(!with_tree || check(&disk, &[], None).faults.is_empty());
+            // Without its checkpoints nothing is signed, which is said.
+            let unsigned = check(&disk, &[], None);
+            assert!(!with_tree || unsigned.faults.is_empty());
+            assert_eq!(unsigned.unsigned, victim.count);
             assert_reported(&victim, &disk);
         }
     }
@@ -319,4 +322,24 @@ fn an_event_hidden_behind_the_true_one_is_found() {
         forge(&disk, info.end_seq, &[(other, hash)], &mut rows);
         assert!(!check(&disk, &[], None).faults.is_empty(), "{at}");
     }
+}
+
+#[test]
+fn events_that_no_checkpoint_covers_are_counted() {
+    let victim = victim();
+    assert_eq!(check(&victim.disk, &[], None).unsigned, 0, "after a clean stop");
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let store = open(&victim.disk, &clock, "sync".parse().unwrap()).unwrap();
+    let mut batch = Batch::new("main");
+    for raw in [&b"a"[..], b"b", b"c"] {
+        batch.push(&Draft { raw: raw.into(), ..Draft::default() }, 1).unwrap();
+    }
+    store.append(batch).unwrap();
+    // As after a crash, or as one who writes to the log himself: there is no signature.
+    let stopped = victim.disk.fork();
+    let verified = check(&stopped, &[], None);
+    assert_eq!((verified.faults.as_slice(), verified.unsigned), (&[][..], 3));
+    store.checkpoint().unwrap();
+    let fork = victim.disk.fork();
+    assert_eq!(check(&fork, &[], None).unsigned, 0);
 }

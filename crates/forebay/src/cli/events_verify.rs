@@ -35,6 +35,8 @@ files; they, and cosignatures of witnesses, that it was replaced, including its 
 The witnesses in events.witnesses are expected to have cosigned a checkpoint, unless --witness names
 others. A store that a server has open is verified by that server, with --server, while it serves.
 Checkpoints kept elsewhere and cosignatures are then checked here, with proofs of the server.
+Events after the newest checkpoint, such as those that arrived right before a crash, are counted as
+unsigned: nothing shows whether they are the ones that were appended.
 
 Exit codes: 0 everything is unchanged; 1 something was changed and is named; 3 the store cannot be
 read or is in use.";
@@ -151,6 +153,7 @@ fn answer(verified: &Verified, seconds: f64) -> Value {
         "file_bytes": verified.file_bytes,
         "segments": verified.segments,
         "checkpoints": verified.checkpoints,
+        "unsigned_events": verified.unsigned,
         "cosigned_events": verified.witnessed.map(|it| it.events),
         "witnesses": verified.witnessed.map_or(0, |it| it.witnesses),
         "root": verified.root.map(|root| root.to_string()),
@@ -180,6 +183,12 @@ fn print(answer: &Value) -> anyhow::Result<()> {
         out::line(format_args!(
             "             {} of them before pruning was recorded",
             number("pruned_before_recording")
+        ))?;
+    }
+    if number("unsigned_events") > 0 {
+        out::line(format_args!(
+            "unsigned     {} events after the newest checkpoint",
+            number("unsigned_events")
         ))?;
     }
     if let Some(events) = answer["cosigned_events"].as_u64() {

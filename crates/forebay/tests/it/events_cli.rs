@@ -21,12 +21,12 @@ fn path(dir: &TempDir, name: &str) -> String {
     dir.path().join(name).display().to_string()
 }
 
-fn save(dir: &TempDir, name: &str, content: &str) -> String {
+pub(crate) fn save(dir: &TempDir, name: &str, content: &str) -> String {
     fs::write(dir.path().join(name), content).unwrap();
     path(dir, name)
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -39,7 +39,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn key(dir: &TempDir, data: &str) -> String {
+pub(crate) fn key(dir: &TempDir, data: &str) -> String {
     text(&events_json(dir, &["stats", "--data", data, "--json"])["verifier_key"]).to_owned()
 }
 

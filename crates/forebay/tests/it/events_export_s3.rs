@@ -36,8 +36,17 @@ impl S3 {
         Self::start_but("nothing")
     }
 
+    /// A server on this port.
+    pub(crate) fn start_on(port: u16) -> Self {
+        Self::serve(port, "nothing")
+    }
+
     /// A server that forbids requests with this text in their query.
     fn start_but(forbidden: &'static str) -> Self {
+        Self::serve(0, forbidden)
+    }
+
+    fn serve(port: u16, forbidden: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("archive")).unwrap();
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(dir.path()).unwrap());
@@ -48,7 +57,7 @@ impl S3 {
             .enable_all()
             .build()
             .unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", port))).unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Asked::default();
         runtime.spawn(accept(listener, service, forbidden, Arc::clone(&asked)));
@@ -68,7 +77,7 @@ impl S3 {
     }
 
     /// Names in a directory of the bucket.
-    fn names(&self, prefix: &str) -> Vec<String> {
+    pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
         let dir = self.dir.path().join("archive").join(prefix);
         let mut names: Vec<String> = walkdir::WalkDir::new(&dir)
             .into_iter()

@@ -15,6 +15,7 @@ mod cache_serve;
 mod cache_support;
 mod cache_tls;
 mod cli;
+mod events_anchor_s3;
 mod events_cli;
 mod events_export;
 mod events_export_s3;
@@ -22,6 +23,7 @@ mod events_http;
 mod events_kill;
 mod events_support;
 mod events_tiles;
+mod events_witness;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
 mod fsck;

@@ -100,7 +100,7 @@ impl Excuse {
 }
 
 /// Entries below this position are covered by a verified checkpoint.
-fn covered_end(signed: &[Signed]) -> u64 {
+pub(super) fn covered_end(signed: &[Signed]) -> u64 {
     signed.iter().filter(|note| note.confirmed).map(|note| note.size).max().unwrap_or(0)
 }
 
