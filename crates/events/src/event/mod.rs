@@ -68,7 +68,7 @@ pub struct Tags<'a> {
     /// Where the event's time is from.
     pub time_source: TimeSource,
     /// Whether the tree has a digest of the event instead of the event itself, because of its size
-    /// ([`leaf::entry`](crate::format::leaf::entry)). Large events of earlier versions have none.
+    /// ([`tree::entry`](crate::format::tree::entry)). Large events of earlier versions have none.
     pub digested: bool,
 }
 
