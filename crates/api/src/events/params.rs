@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use forebay_events::Severity;
-use forebay_events::query::{Cursor, Order, Query, parse_time};
+use forebay_events::query::{Cursor, Order, Query, Subnet, parse_time};
 use http::Uri;
 
 use super::problem::Problem;
@@ -79,13 +79,7 @@ impl Params {
                 "stream" => query.stream = Some(text),
                 "type" => query.kind = Some(text),
                 "host" => query.host = Some(text),
-                "ip" if query.ips.len() == NEEDLES_MAX => {
-                    return Err(wrong("ip", "given at most 16 times"));
-                }
-                "ip" => {
-                    let expected = "an address such as 10.1.2.3 or a prefix such as 10.1.0.0/16";
-                    query.ips.push(parsed("ip", &text, expected)?);
-                }
+                "ip" => query.ips.push(subnet(&text, query.ips.len())?),
                 "severity" => {
                     let least = Severity::from_name(&text).ok_or_else(|| {
                         wrong("severity", "informational, low, medium, high, critical or fatal")
@@ -161,6 +155,14 @@ fn wrong(name: &str, expected: &str) -> Problem {
 
 fn parsed<T: FromStr>(name: &str, text: &str, expected: &str) -> Result<T, Problem> {
     text.trim().parse().map_err(|_| wrong(name, expected))
+}
+
+/// Parses an address or a prefix, which may be given several times.
+fn subnet(text: &str, given: usize) -> Result<Subnet, Problem> {
+    if given == NEEDLES_MAX {
+        return Err(wrong("ip", "given at most 16 times"));
+    }
+    parsed("ip", text, "an address such as 10.1.2.3 or a prefix such as 10.1.0.0/16")
 }
 
 fn time(name: &str, text: &str) -> Result<i64, Problem> {
