@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use forebay_events::Severity;
-use forebay_events::query::{Cursor, Order, Query, Subnet, parse_time};
+use forebay_events::query::{Cursor, Order, Query, parse_time};
 use http::Uri;
 
 use super::problem::Problem;
@@ -167,14 +167,6 @@ fn wrong(name: &str, expected: &str) -> Problem {
 
 fn parsed<T: FromStr>(name: &str, text: &str, expected: &str) -> Result<T, Problem> {
     text.trim().parse().map_err(|_| wrong(name, expected))
-}
-
-/// Parses an address or a prefix, which may be given several times.
-fn subnet(text: &str, given: usize) -> Result<Subnet, Problem> {
-    if given == NEEDLES_MAX {
-        return Err(wrong("ip", "given at most 16 times"));
-    }
-    parsed("ip", text, "an address such as 10.1.2.3 or a prefix such as 10.1.0.0/16")
 }
 
 fn time(name: &str, text: &str) -> Result<i64, Problem> {

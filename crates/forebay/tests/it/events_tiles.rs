@@ -184,14 +184,18 @@ fn proofs_of_events_and_of_continuation_hold_by_hand() {
 }
 
 #[test]
-fn an_event_too_large_for_a_bundle_is_reported() {
+fn the_bundle_of_a_large_event_has_its_digest() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let line = format!("{}\n", "x".repeat(70_000));
     post(&server, "/v1/events/raw", "", line.as_bytes());
     server.get("/v1/events/checkpoint");
-    assert_eq!(get(&server, "tile/0/000.p/1").0, 200);
-    let (status, _, body) = get(&server, "tile/entries/000.p/1");
-    assert_eq!(status, 404);
-    assert!(String::from_utf8(body).unwrap().contains("entry_too_large"));
+    let (status, _, tile) = get(&server, "tile/0/000.p/1");
+    assert_eq!(status, 200);
+    let (status, _, bundle) = get(&server, "tile/entries/000.p/1");
+    assert_eq!(status, 200);
+    let (size, entry) = bundle.split_first_chunk::<2>().unwrap();
+    assert_eq!(usize::from(u16::from_be_bytes(*size)), entry.len());
+    assert_eq!(entry[0], 2, "the version of a digest");
+    assert_eq!(tile, leaf(entry));
 }
