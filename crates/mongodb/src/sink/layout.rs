@@ -3,11 +3,12 @@
 //! ```text
 //! _forebay_sink        { _id: "state", layout, identity, owner, epoch, position }
 //! _forebay_namespaces  { _id: namespace, collection, epoch, before: S, now: S,
-//!                        reshaping: { shape, names } or absent }
+//!                        reshaping: { shape, names, values } or absent }
 //!                      S = { at, row_count, last_id, columns: [{ path, name, type }], shape } or null
 //! <namespace>          { _id, _received_ms, _at, columns..., _document, _shape }
 //! <namespace>:parts    { _id: "<id>:<part>", bytes }: documents too long for one row
-//! <namespace>:reshaped { _id: id, set }: values that rows are about to get
+//! <namespace>:reshaped:<shape>
+//!                      { _id: id, set }: values that rows are about to get
 //! ```
 //!
 //! Invariant: `position` in the state is authoritative. Of a namespace, the slot with `at` at or
@@ -41,9 +42,10 @@ pub(super) fn parts_name(collection: &str) -> String {
     format!("{collection}:parts")
 }
 
-/// The collection of values that rows are about to get.
-pub(super) fn reshaped_name(collection: &str) -> String {
-    format!("{collection}:reshaped")
+/// The collection of values that rows are about to get; `shape` is the number of the attempt.
+pub(super) fn reshaped_name(collection: &str, shape: Option<i64>) -> String {
+    let shape = shape.map_or(String::new(), |shape| format!(":{shape:x}"));
+    format!("{collection}:reshaped{shape}")
 }
 
 /// The key of a part of a document. Keys are ordered by row id, then by part.

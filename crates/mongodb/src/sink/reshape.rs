@@ -1,12 +1,12 @@
 //! Deriving the values of rows again when the columns of their namespace change.
 //!
 //! Without transactions rows cannot change together with the commit. So their new values are written
-//! into a collection beside them first (`<collection>:reshaped`), the commit says which of these
-//! values are valid, and then they are moved into the rows:
+//! into a collection beside them first (`<collection>:reshaped:<shape>`), the commit says which of
+//! these values are valid, and then they are moved into the rows:
 //!
 //! ```text
-//! 1  _forebay_namespaces: reshaping = { shape, names }     which values are about to be there
-//! 2  <collection>:reshaped: { _id, set }                   the values of each row
+//! 1  _forebay_namespaces: reshaping = { shape, names, values }    which values are about to be where
+//! 2  <collection>:reshaped:<shape>: { _id, set }                  the values of each row
 //! 3  the commit: the state of the namespace has `shape`
 //! 4  each row gets `set` and `_shape`, and loses the other names; its entry beside it is removed
 //! 5  the collection beside it and `reshaping` are removed
@@ -15,6 +15,9 @@
 //! A sink that is opened after step 3 continues with step 4; before it, what is beside the rows is
 //! dropped. `shape` is greater with every attempt, and a row takes no values of a lesser one than its
 //! own: so each attempt changes a row at most once, and a late request of a superseded writer none.
+//! Each attempt has a collection of its own: no late insert adds values to another attempt, and a
+//! server that was killed while it created a collection, and cannot create it afterwards (FerretDB
+//! 1.24 on SQLite), is not asked to again.
 //!
 //! Invariants: no row changes before the commit; memory is limited whatever the rows and their number.
 
@@ -52,12 +55,14 @@ pub(super) struct Shape {
     pub(super) number: i64,
     /// Names of every column that a row may have until then.
     names: BTreeSet<String>,
+    /// The collection of the values.
+    values: String,
 }
 
 impl Shape {
     fn to_document(&self) -> Document {
         let names: Vec<&String> = self.names.iter().collect();
-        doc! { "shape": self.number, "names": names }
+        doc! { "shape": self.number, "names": names, "values": &self.values }
     }
 
     /// Parses what a namespace says of the values beside its rows. The error is the fault.
@@ -68,7 +73,13 @@ impl Shape {
         let parsed = found.as_document().and_then(|found| {
             let names = found.get_array("names").ok()?.iter();
             let names = names.map(|name| name.as_str().map(str::to_owned));
-            Some(Self { number: number(found, "shape")?, names: names.collect::<Option<_>>()? })
+            let names = names.collect::<Option<_>>()?;
+            let values = match found.get("values") {
+                Some(values) => values.as_str()?.to_owned(),
+                // Earlier versions had one collection for all attempts.
+                None => reshaped_name(namespace.get_str("collection").ok()?, None),
+            };
+            Some(Self { number: number(found, "shape")?, names, values })
         });
         parsed.map(Some).ok_or_else(|| format!("a change of columns is {found}"))
     }
@@ -101,13 +112,15 @@ impl MongoSink {
     ) -> Result<(), SinkError> {
         let shape = self.next_shape(index, before)?;
         let Some(namespace) = self.book.namespaces.get(index) else { return Ok(()) };
+        let link = &self.link;
+        if let Some(earlier) = self.shapes.get(&namespace.name) {
+            remove(link, &earlier.values)?;
+        }
         let mark = doc! { "$set": { "reshaping": shape.to_document(), "epoch": self.epoch } };
         if !self.mark(&namespace.name, mark)? {
             return Err(self.superseded("change columns"));
         }
-        let link = &self.link;
-        let staged = link.database.collection::<Document>(&reshaped_name(&namespace.table));
-        link.wait("remove earlier values", staged.drop().into_future())?;
+        let staged = link.database.collection::<Document>(&shape.values);
         let columns = namespace.schema.columns();
         let mut after = -1;
         loop {
@@ -144,14 +157,15 @@ impl MongoSink {
             // The next roll-back begins another epoch.
             return Err(SinkError::RolledBack);
         }
-        let mut names = BTreeSet::new();
+        let (mut names, mut values) = (BTreeSet::new(), String::new());
         if let Some(namespace) = self.book.namespaces.get(index) {
+            values = reshaped_name(&namespace.table, Some(number));
             let earlier = self.shapes.get(&namespace.name);
             names.extend(earlier.into_iter().flat_map(|shape| shape.names.iter().cloned()));
             let columns = before.columns().iter().chain(namespace.schema.columns());
             names.extend(columns.map(|column| column.name.clone()));
         }
-        Ok(Shape { number, names })
+        Ok(Shape { number, names, values })
     }
 
     /// Updates the document of a namespace; returns `false` if it belongs to another writer.
@@ -165,10 +179,9 @@ impl MongoSink {
         const ACT: &str = "change the values of rows";
         let link = &self.link;
         let rows = link.database.collection::<Document>(table);
-        let beside = reshaped_name(table);
-        let staged = link.database.collection::<Document>(&beside);
+        let staged = link.database.collection::<Document>(&shape.values);
         loop {
-            let page = page(link, &beside, -1)?;
+            let page = page(link, &shape.values, -1)?;
             let Some((last, _)) = page.last() else { break };
             let last = *last;
             let mut updates = Vec::with_capacity(page.len());
@@ -182,12 +195,12 @@ impl MongoSink {
             let done = staged.delete_many(doc! { "_id": { "$lte": last } });
             link.wait(ACT, done.into_future())?;
         }
-        self.forget(name, &staged)
+        self.forget(name, shape)
     }
 
     /// Removes what is beside the rows of a namespace.
-    fn forget(&self, name: &str, staged: &Collection<Document>) -> Result<(), ServerError> {
-        self.link.wait("remove changed values", staged.drop().into_future())?;
+    fn forget(&self, name: &str, shape: &Shape) -> Result<(), ServerError> {
+        remove(&self.link, &shape.values)?;
         // Where it belongs to another writer, that does the same.
         self.mark(name, doc! { "$unset": { "reshaping": "" } })?;
         Ok(())
@@ -211,8 +224,14 @@ impl MongoSink {
         if slot.and_then(shape_in) == Some(shape.number) {
             return self.fill(name, table, &shape);
         }
-        self.forget(name, &self.link.database.collection(&reshaped_name(table)))
+        self.forget(name, &shape)
     }
+}
+
+/// Removes the values of an attempt.
+fn remove(link: &Link, values: &str) -> Result<(), ServerError> {
+    let staged = link.database.collection::<Document>(values);
+    link.wait("remove changed values", staged.drop().into_future())
 }
 
 /// A row whose values are older.
@@ -369,9 +388,15 @@ mod tests {
     #[test]
     fn a_change_of_columns_reads_back_and_others_are_refused() {
         let names = ["a", "b"].map(str::to_owned).into();
-        let shape = Shape { number: 71, names };
-        let namespace = doc! { "_id": "n", "reshaping": shape.to_document() };
-        assert_eq!(Shape::parse(&namespace), Ok(Some(shape)));
+        let mut shape = Shape { number: 71, names, values: "n:reshaped:47".to_owned() };
+        let mut document = shape.to_document();
+        let namespace = |reshaping: &Document| {
+            Shape::parse(&doc! { "_id": "n", "collection": "c", "reshaping": reshaping })
+        };
+        assert_eq!(namespace(&document), Ok(Some(shape.clone())));
+        document.remove("values");
+        shape.values = "c:reshaped".to_owned();
+        assert_eq!(namespace(&document), Ok(Some(shape)));
         assert_eq!(Shape::parse(&doc! { "_id": "n" }), Ok(None));
         for odd in [doc! {}, doc! { "shape": "x", "names": [] }, doc! { "shape": 1, "names": [1] }]
         {
