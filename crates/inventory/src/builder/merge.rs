@@ -370,46 +370,6 @@ mod tests {
         assert_eq!((hashes.as_slice(), twice), (&expected[..], 0));
     }
 
-    /// Set in the process that has few descriptors.
-    const FEW: &str = "FOREBAY_TEST_FEW_DESCRIPTORS";
-
-    #[test]
-    fn one_merge_reads_more_runs_than_there_are_file_descriptors() {
-        if std::env::var_os(FEW).is_some() {
-            return merge_of_many_files();
-        }
-        let name =
-            "builder::merge::tests::one_merge_reads_more_runs_than_there_are_file_descriptors";
-        let output = std::process::Command::new("sh")
-            .args(["-c", &format!("ulimit -n 30 && exec \"$0\" --exact {name} --test-threads=1")])
-            .arg(std::env::current_exe().unwrap())
-            .env(FEW, "1")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-    }
-
-    fn merge_of_many_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let runs: Vec<Run> = (0..200_u64)
-            .map(|number| {
-                let path = dir.path().join(format!("run-{number}"));
-                let mut writer = RunWriter::new(&RealFs, path, 0);
-                for i in 0..20 {
-                    writer.push(b"", [leaf(i * 200 + number, 0)].into_iter()).unwrap();
-                }
-                writer.finish().unwrap()
-            })
-            .collect();
-        assert!(runs.iter().all(|run| run.path().is_some()));
-        let (found, twice) = merged(runs);
-        let hashes: Vec<u64> = found[0].1.iter().map(|leaf| leaf.hash).collect();
-        assert!(hashes.into_iter().eq(0..4000) && found.len() == 1 && twice == 0);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a run was left");
-    }
-
     #[test]
     fn all_merges_but_the_first_are_as_wide_as_permitted() {
         for fan_in in 2..40 {

@@ -20,12 +20,12 @@ fn object(size: u64, version: u64, kind: Kind) -> Object {
 }
 
 #[test]
-fn more_runs_than_file_descriptors_are_merged_in_several_passes() {
+fn more_runs_than_file_descriptors_are_merged() {
     if std::env::var_os(FEW).is_some() {
         return build_of_many_runs();
     }
     let itself = std::env::current_exe().unwrap();
-    let name = "limits::more_runs_than_file_descriptors_are_merged_in_several_passes";
+    let name = "limits::more_runs_than_file_descriptors_are_merged";
     let output = Command::new("sh")
         .args([
             "-c",
