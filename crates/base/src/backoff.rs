@@ -7,11 +7,12 @@
 //! Invariant: a delay is at most the maximum, and at least half of what it would be without the
 //! random part.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// The steps in which a delay is shortened.
-const STEPS: u32 = 1024;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+
+/// No delay is longer, so that sums of delays and times stay within their types.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The delays of one series of attempts.
 ///
@@ -25,40 +26,37 @@ const STEPS: u32 = 1024;
 /// let delay = backoff.delay();
 /// assert!(delay >= Duration::from_millis(100) && delay <= Duration::from_millis(200));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Backoff {
-    first: Duration,
-    next: Duration,
+    series: ExponentialBuilder,
+    delays: ExponentialBackoff,
     max: Duration,
 }
 
 impl Backoff {
-    /// Starts with `first`; no delay is longer than `max`.
+    /// Starts with `first`; no delay is longer than `max`, or than a day.
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
-        let first = first.min(max);
-        Self { first, next: first, max }
+        let max = max.min(LONGEST);
+        // The random part is added to the delay and is at most as long.
+        let series = ExponentialBuilder::new()
+            .with_min_delay(first.min(max) / 2)
+            .with_max_delay(max / 2)
+            .without_max_times()
+            .with_jitter();
+        Self { series, delays: series.build(), max }
     }
 
     /// Returns the delay before the next attempt. The caller waits, so that it can stop waiting.
     pub fn delay(&mut self) -> Duration {
-        // Every state has other keys, which begin with randomness of the kernel.
-        let random = RandomState::new().hash_one(0_u8);
-        let delay = shortened(self.next, random);
-        self.next = self.next.saturating_mul(2).min(self.max);
-        delay
+        // The series has no end; its sums are rounded to the precision of `f32`.
+        self.delays.next().map_or(self.max, |delay| delay.min(self.max))
     }
 
     /// Starts over: an attempt succeeded.
     pub fn reset(&mut self) {
-        self.next = self.first;
+        self.delays = self.series.build();
     }
-}
-
-/// Shortens a delay by up to half.
-fn shortened(delay: Duration, random: u64) -> Duration {
-    let steps = u32::try_from(random % u64::from(STEPS + 1)).unwrap_or_default();
-    delay - delay / (2 * STEPS) * steps
 }
 
 #[cfg(test)]
@@ -70,28 +68,34 @@ mod tests {
     const FIRST: Duration = Duration::from_millis(100);
     const MAX: Duration = Duration::from_secs(1);
 
+    /// What `f32` may add or take from a delay of a second.
+    const ROUNDING: Duration = Duration::from_micros(1);
+
     #[test]
     fn delays_double_up_to_the_maximum_and_keep_at_least_half() {
         let mut backoff = Backoff::new(FIRST, MAX);
         for _ in 0..2 {
             for whole_ms in [100, 200, 400, 800, 1000, 1000] {
                 let (whole, delay) = (Duration::from_millis(whole_ms), backoff.delay());
-                assert!(delay >= whole / 2 && delay <= whole, "{delay:?} of {whole:?}");
+                let least = whole / 2 - ROUNDING;
+                assert!(delay >= least && delay <= whole + ROUNDING, "{delay:?} of {whole:?}");
+                assert!(delay <= MAX, "{delay:?}");
             }
             backoff.reset();
         }
     }
 
     #[test]
-    fn any_delay_and_random_number_stay_within_the_limits() {
-        for delay in [0, 1, 999, 1 << 20, u64::MAX].map(Duration::from_nanos) {
-            for random in (0..=u64::from(STEPS)).chain([u64::MAX]) {
-                let short = shortened(delay, random);
-                assert!(short >= delay / 2 && short <= delay, "{delay:?} {random}");
+    fn any_first_delay_and_maximum_keep_the_limits() {
+        let times = [0, 1, 999, 1 << 20, 1 << 62, u64::MAX].map(Duration::from_nanos);
+        for (first, max) in times.iter().flat_map(|first| times.map(|max| (*first, max))) {
+            let mut backoff = Backoff::new(first, max);
+            for _ in 0..200 {
+                assert!(backoff.delay() <= max.min(LONGEST), "{first:?} {max:?}");
             }
         }
         let mut endless = Backoff::new(Duration::MAX, Duration::MAX);
-        assert!(endless.delay() >= Duration::MAX / 2 && endless.delay() >= Duration::MAX / 2);
+        assert!(endless.delay() >= LONGEST / 2 - ROUNDING && endless.delay() <= LONGEST);
     }
 
     #[test]
