@@ -15,7 +15,6 @@ use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::anchor::publishers;
-use super::arrivals::Arrivals;
 use super::checked::Checks;
 use super::cosigned::Cosigned;
 use super::counters::Counters;
@@ -25,13 +24,14 @@ use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
 use super::replay::Replayed;
-use super::requests::Requests;
+use super::seal::FileKey;
+use super::sealing::{SmallFiles, read_key};
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
 use super::{Checkpoints, Inner, Sequencer, Store, newest, replay};
 use crate::batch::BATCH_SIZE_MAX;
-use crate::checkpoint::{History, SigningKey, create_key, load_key};
+use crate::checkpoint::{History, SigningKey, create_key};
 use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
@@ -75,6 +75,7 @@ impl Store {
         let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
         let inner = Arc::new(inner);
         inner.journal.start_committer();
+        inner.record_unused();
         let (threads, publishing) = (inner.start_threads(), inner.start_publishing());
         recovered.took = clock.monotonic().saturating_sub(started);
         Ok((Self { inner, threads, publishing, stopped: false }, recovered))
@@ -95,6 +96,7 @@ impl Store {
         let mut recovered = Recovered::default();
         let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
         inner.quiet = true;
+        inner.record_unused();
         let (inner, threads, publishing) = (Arc::new(inner), Vec::new(), Vec::new());
         Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
@@ -104,7 +106,7 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool, OpenError> {
-        Ok(Manifest::read(fs, dir)?.is_some())
+        Ok(Manifest::read(fs, dir, None)?.is_some())
     }
 }
 
@@ -128,7 +130,14 @@ impl Inner {
         let segments = segments_dir(dir);
         fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
         let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
-        let manifest = Manifest::read(&*fs, dir)?;
+        // A store without proofs has no key.
+        let key = if options.merkle { read_key(&*fs, dir)? } else { None };
+        let file_key = key.as_ref().map(FileKey::of);
+        let found = Manifest::read(&*fs, dir, file_key.as_ref())?;
+        let (manifest, unauthentic) = match found {
+            Some(found) => (Some(found.manifest), found.unauthentic),
+            None => (None, None),
+        };
         // Nothing may be removed because of a manifest whose name a power cut could still revert.
         fs.sync_dir(dir).map_err(disk("sync", dir))?;
         if manifest.is_none() {
@@ -141,16 +150,27 @@ impl Inner {
             Some(manifest) => checked(manifest, &log, dir, &options)?,
             None => create(&*fs, dir, &options, &log)?,
         };
+        if manifest.sealed && key.is_none() {
+            let reason = "it is missing, and the other files cannot be authenticated without it; \
+                          restore it from a backup";
+            return Err(OpenError::Manifest { path: dir.join("key"), reason });
+        }
         let stored = open_segments(&*fs, dir, &manifest, recovered)?;
-        let arrivals = Arrivals::read(&*fs, dir, manifest.flushed_seq)?;
-        let requests = Requests::read(&*fs, dir)?;
         let active = Arc::new(Table::new(manifest.flushed_seq));
         let (tree, tree_file, checkpoints) = if manifest.merkle {
-            let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
+            let parts = open_proofs(&fs, dir, &options, &manifest, key, &stored)?;
             (Some(parts.0), Some(Mutex::new(parts.1)), Some(Mutex::new(parts.2)))
         } else {
             (None, None, None)
         };
+        // Files that an unauthentic manifest does not name may be those that the store needs.
+        if unauthentic.is_none() {
+            remove_leftovers(&*fs, dir, &manifest, recovered)?;
+        }
+        let file_key = checkpoints.as_ref().map(|found| FileKey::of(&found.lock().key));
+        let small = SmallFiles::read(&*fs, dir, &manifest, file_key.as_ref())?;
+        let unused = small.unused();
+        let (arrivals, requests) = small.into_usable(&manifest, &*clock);
         let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
         let log_end = Lsn(manifest.log_position);
         let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
@@ -180,6 +200,9 @@ impl Inner {
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
+            suspended: OnceLock::new(),
+            file_key,
+            unused,
             publishers,
             publishing: Signal::default(),
             cosigned: Mutex::new(cosigned),
@@ -191,10 +214,15 @@ impl Inner {
             quiet: false,
             _lock: lock,
         };
+        if let Some(reason) = unauthentic {
+            let path = inner.dir.join("manifest");
+            inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
+        }
         inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
         inner.refuse_cut_history();
         inner.judge_unsigned()?;
+        inner.seal_or_warn();
         Ok(inner)
     }
 
@@ -316,6 +344,7 @@ fn create(
 ) -> Result<Manifest, OpenError> {
     let manifest = Manifest {
         recording: true,
+        sealed: false,
         merkle: options.merkle,
         segment_next: 1,
         flushed_seq: 0,
@@ -323,12 +352,15 @@ fn create(
         log_id: log.id(),
         policy: None,
         segments: Vec::new(),
+        root: None,
+        requests: 0,
     };
-    manifest.write(fs, dir).map_err(OpenError::Io)?;
+    // Its files have codes once there is a key.
+    manifest.write(fs, dir, None).map_err(OpenError::Io)?;
     Ok(manifest)
 }
 
-/// Opens every segment in the manifest, and removes files that are not in it.
+/// Opens every segment in the manifest.
 fn open_segments(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -342,6 +374,16 @@ fn open_segments(
         recovered.events_in_segments += entry.rows;
         stored.push(Arc::new(Stored { entry: entry.clone(), segment }));
     }
+    Ok(stored)
+}
+
+/// Removes files of segments that are not in the manifest.
+fn remove_leftovers(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    manifest: &Manifest,
+    recovered: &mut Recovered,
+) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
     for found in fs.list(&segments).map_err(disk("list", &segments))? {
         let path = segments.join(&found.name);
@@ -351,7 +393,7 @@ fn open_segments(
             recovered.leftovers += 1;
         }
     }
-    Ok(stored)
+    Ok(())
 }
 
 /// Opens the flushed part of the tree, the key, and the signed checkpoints.
@@ -360,6 +402,7 @@ fn open_proofs(
     dir: &Path,
     options: &Options,
     manifest: &Manifest,
+    key: Option<SigningKey>,
     stored: &[Arc<Stored>],
 ) -> Result<(TreeKeeper, TreeFile, Checkpoints), OpenError> {
     let tile = TILE_WIDTH as u64;
@@ -370,7 +413,7 @@ fn open_proofs(
     let edge = edge_hashes(stored, tiles * tile, manifest.flushed_seq)?;
     let tree = Tree::from_parts(roots, edge).map_err(OpenError::Parts)?;
     let path = dir.join("key");
-    let key = match load_key(&**fs, &path).map_err(OpenError::Key)? {
+    let key = match key {
         Some(key) => key,
         None => {
             let key = SigningKey::generate(&options.origin).map_err(OpenError::Origin)?;
@@ -382,9 +425,13 @@ fn open_proofs(
         .map_err(OpenError::History)?;
     let checkpoints = newest::compare(&**fs, dir, key, history)?;
     let latest = checkpoints.latest.as_ref();
-    if latest.is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
+    let older = latest.is_some_and(|(latest, _)| {
+        latest.is_recorded() && !manifest.recording || latest.is_sealed() && !manifest.sealed
+    });
+    if older {
         let path = dir.join("manifest");
-        let reason = "it is of an older version than the newest checkpoint";
+        let reason = "it is of an older version than the newest checkpoint: another put it there; \
+                      restore the store from a backup";
         return Err(OpenError::Manifest { path, reason });
     }
     let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));

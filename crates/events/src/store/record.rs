@@ -30,7 +30,10 @@ const WINDOW: u64 = 1 << 20;
 
 impl Inner {
     /// Appends entries, and blocks until they are on stable storage.
-    fn record(&self, entries: impl Iterator<Item = SystemEntry>) -> Result<u64, AppendError> {
+    pub(super) fn record(
+        &self,
+        entries: impl Iterator<Item = SystemEntry>,
+    ) -> Result<u64, AppendError> {
         let now_ns = self.now_ns();
         let mut batch = Batch::system();
         let mut promises: Vec<Promise> = Vec::new();
@@ -94,8 +97,8 @@ impl Inner {
             self.record(std::iter::once(entry)).map_err(ReadError::Record)?;
         }
         next.recording = true;
-        next.write(&*self.fs, &self.dir).map_err(ReadError::Upgrade)?;
-        *self.manifest.lock() = next;
+        self.write_manifest(next).map_err(ReadError::Upgrade)?;
+        self.seal_or_warn();
         Ok(())
     }
 
@@ -120,8 +123,7 @@ impl Inner {
         let end_seq = self.record(std::iter::once(entry)).map_err(FlushError::Record)?;
         let mut next = self.manifest.lock().clone();
         next.policy = end_seq.checked_sub(1);
-        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
-        *self.manifest.lock() = next;
+        self.write_manifest(next).map_err(FlushError::Disk)?;
         *self.policy.lock() = Some(rules);
         Ok(())
     }
@@ -173,7 +175,7 @@ impl Inner {
         let view = self.view();
         for (seq, entry) in unsigned(&view, signed)? {
             let wrong = match &entry {
-                SystemEntry::Policy(_) => false,
+                SystemEntry::Policy(_) | SystemEntry::Unused(_) => false,
                 SystemEntry::Recording(_) => recorded,
                 SystemEntry::Prune(entry) => !all_present(&view, entry, seq)?,
             };
