@@ -23,7 +23,7 @@ const NEW_NAME: &str = "manifest.new";
 const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 8 + 4;
 const SEGMENT_SIZE: usize = 8 * 7 + 32;
 /// What follows the segments in a manifest with a code.
-const SEALED_SIZE: usize = 32 + 8;
+const SEALED_SIZE: usize = 32 + 8 + 8;
 /// Maximum number of segments in a manifest.
 const SEGMENTS_MAX: usize = 1 << 20;
 
@@ -69,6 +69,8 @@ pub(crate) struct Manifest {
     pub(crate) root: Option<Hash>,
     /// The generation of the newest file of requests, which is at least this; only if sealed.
     pub(crate) requests: u64,
+    /// Position in the log from which notes of requests have codes; only if sealed.
+    pub(crate) notes_from: u64,
 }
 
 /// A manifest that was read.
@@ -111,6 +113,7 @@ impl Manifest {
         let Some(key) = key else { return checked(out) };
         out.extend_from_slice(&self.root.unwrap_or_default().0);
         out.extend_from_slice(&self.requests.to_le_bytes());
+        out.extend_from_slice(&self.notes_from.to_le_bytes());
         Sealer { key, log_id: &self.log_id }.seal(Kind::Manifest, out)
     }
 
@@ -150,10 +153,11 @@ impl Manifest {
         if expected != flushed_seq {
             return Err("its segments do not end at the stated position");
         }
-        let (mut root, mut requests, mut unauthentic) = (None, 0, None);
+        let (mut root, mut requests, mut notes_from, mut unauthentic) = (None, 0, 0, None);
         if sealed {
             root = Some(Hash(rest.take()?)).filter(|root| *root != Hash::default());
             requests = rest.number()?;
+            notes_from = rest.number()?;
             unauthentic = match key {
                 Some(key) => Sealer { key, log_id: &log_id }.unseal(Kind::Manifest, bytes).err(),
                 None => Some(UNAUTHENTIC),
@@ -171,6 +175,7 @@ impl Manifest {
             segments,
             root,
             requests,
+            notes_from,
         };
         Ok(Found { manifest, unauthentic })
     }
@@ -274,6 +279,7 @@ mod tests {
             segments: vec![segment(7, 0, 10), segment(8, 10, 30)],
             root: Some(Hash([5; 32])),
             requests: 4,
+            notes_from: 64,
         }
     }
 
@@ -318,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_manifest_of_version_2_has_no_code_and_no_fields_of_later_ones() {
-        let old = Manifest { sealed: false, root: None, requests: 0, ..manifest() };
+        let old = Manifest { sealed: false, root: None, requests: 0, notes_from: 0, ..manifest() };
         let bytes = old.encode(Some(&key(1)));
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_2.as_slice(), 61 + 2 * SEGMENT_SIZE + 4));
         assert_eq!(Manifest::decode(&bytes, None), found(old));
@@ -327,7 +333,15 @@ mod tests {
     #[test]
     fn a_manifest_of_version_1_is_read_and_written_as_it_was() {
         let (recording, sealed, policy) = (false, false, None);
-        let old = Manifest { recording, sealed, policy, root: None, requests: 0, ..manifest() };
+        let old = Manifest {
+            recording,
+            sealed,
+            policy,
+            root: None,
+            requests: 0,
+            notes_from: 0,
+            ..manifest()
+        };
         let bytes = old.encode(None);
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_1.as_slice(), 53 + 2 * SEGMENT_SIZE + 4));
         assert_eq!(Manifest::decode(&bytes, None), found(old));

@@ -194,7 +194,9 @@ pub(crate) struct Inner {
     /// Makes the codes of the store's files; none without proofs.
     file_key: Option<FileKey>,
     /// Files that were not used, because they were not authentic, and why.
-    unused: Vec<(&'static str, &'static str)>,
+    unused: Mutex<Vec<(&'static str, &'static str)>>,
+    /// Where the log ended when the store was opened.
+    log_found: Lsn,
     /// Who gets checkpoints.
     publishers: Vec<Arc<Publisher>>,
     /// A checkpoint was signed; stopped when the last one is to be published.

@@ -25,7 +25,7 @@ use super::options::Options;
 use super::read::Blocks;
 use super::replay::Replayed;
 use super::seal::FileKey;
-use super::sealing::{SmallFiles, read_key};
+use super::sealing::{Notes, SmallFiles, read_key};
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
@@ -202,7 +202,8 @@ impl Inner {
             distrusted: OnceLock::new(),
             suspended: OnceLock::new(),
             file_key,
-            unused,
+            unused: Mutex::new(unused),
+            log_found: log.end(),
             publishers,
             publishing: Signal::default(),
             cosigned: Mutex::new(cosigned),
@@ -229,10 +230,14 @@ impl Inner {
     /// Fills memory tables from the log. Full tables wait for the flush thread.
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
-        let from = Lsn(self.manifest.lock().log_position);
-        replay::read(log, from, &mut |Replayed { lsn, next, run, note }| {
-            if let Some(note) = note {
-                self.requests.lock().add(note);
+        let manifest = self.manifest.lock().clone();
+        let notes = Notes::of(&manifest, self.file_key.as_ref());
+        let from = Lsn(manifest.log_position);
+        replay::read(log, from, notes, &mut |Replayed { lsn, next, run, note }| {
+            match note {
+                Ok(Some(note)) => self.requests.lock().add(note),
+                Ok(None) => {}
+                Err(reason) => self.ignore_note(lsn, reason),
             }
             self.take_back(&mut sequencer, lsn, next, run, recovered)
         })?;
@@ -354,6 +359,7 @@ fn create(
         segments: Vec::new(),
         root: None,
         requests: 0,
+        notes_from: 0,
     };
     // Its files have codes once there is a key.
     manifest.write(fs, dir, None).map_err(OpenError::Io)?;

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Manifest,
     Arrivals,
     Requests,
+    /// A note of a request in the log.
+    Note,
 }
 
 impl Kind {
@@ -52,6 +54,7 @@ impl Kind {
             Self::Manifest => b"manifest",
             Self::Arrivals => b"arrivals",
             Self::Requests => b"requests",
+            Self::Note => b"log note",
         }
     }
 }

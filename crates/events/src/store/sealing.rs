@@ -13,6 +13,7 @@ use std::sync::Arc;
 use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
+use forebay_log::Lsn;
 
 use super::Inner;
 use super::arrivals::{self, Arrivals};
@@ -20,8 +21,10 @@ use super::error::{Disk, OpenError};
 use super::flush::FlushError;
 use super::manifest::Manifest;
 use super::requests::{self, Requests};
-use super::seal::{FileKey, Sealer};
+use super::seal::{Code, FileKey, Kind, Sealer, UNAUTHENTIC};
 use crate::checkpoint::{SigningKey, load_key};
+use crate::format::entry::BatchEntry;
+use crate::format::request::RequestNote;
 use crate::format::system::{SystemEntry, UnusedEntry};
 
 /// The store's key; `None` if there is none yet.
@@ -82,7 +85,63 @@ impl SmallFiles {
     }
 }
 
+/// Which notes of requests in the log count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Notes<'a> {
+    /// The key of the store's codes, and the id of its log.
+    key: Option<(&'a FileKey, &'a [u8; 16])>,
+    /// From where notes must have codes: those before are in the file of requests.
+    sealed_from: Option<u64>,
+}
+
+impl<'a> Notes<'a> {
+    pub(super) fn of(manifest: &'a Manifest, key: Option<&'a FileKey>) -> Self {
+        let sealed_from = manifest.sealed.then_some(manifest.notes_from);
+        Self { key: key.map(|key| (key, &manifest.log_id)), sealed_from }
+    }
+
+    /// The note of the entry at `lsn`, if it has one that counts; or why it does not count.
+    ///
+    /// # Errors
+    /// The outer one: it cannot be read.
+    pub(super) fn take(
+        &self,
+        lsn: u64,
+        batch: &BatchEntry<'_>,
+    ) -> Result<Result<Option<RequestNote>, &'static str>, &'static str> {
+        let Some(bytes) = batch.note else { return Ok(Ok(None)) };
+        match (batch.code, self.sealed_from) {
+            (Some(code), _) => {
+                let valid = self.key.is_some_and(|(key, log_id)| {
+                    key.confirms(Kind::Note, log_id, &batch.authenticated(), code)
+                });
+                if !valid {
+                    return Ok(Err(UNAUTHENTIC));
+                }
+            }
+            (None, Some(from)) if lsn < from => return Ok(Ok(None)),
+            (None, Some(_)) => return Ok(Err("it has no authentication code: another wrote it")),
+            (None, None) => {}
+        }
+        RequestNote::decode(bytes).map(|note| Ok(Some(note)))
+    }
+}
+
 impl Inner {
+    /// Reports a note of a request in the log that does not count.
+    pub(super) fn ignore_note(&self, lsn: Lsn, reason: &'static str) {
+        tracing::error!(
+            "the note of a request in the log entry at {} of the event store is not used: {reason}",
+            lsn.0
+        );
+        self.unused.lock().push(("log", reason));
+    }
+
+    /// The code of the note of a request, beside the events of an entry.
+    pub(super) fn note_code(&self, log_id: &[u8; 16], authenticated: &[u8]) -> Option<Code> {
+        Some(self.file_key.as_ref()?.code(Kind::Note, log_id, authenticated))
+    }
+
     /// Makes codes, if the store's files have them.
     pub(super) fn sealer<'a>(&'a self, manifest: &'a Manifest) -> Option<Sealer<'a>> {
         let key = self.file_key.as_ref().filter(|_| manifest.sealed)?;
@@ -139,6 +198,8 @@ impl Inner {
             requests.generation()
         };
         next.requests = generation;
+        // Notes before it are in the file of requests.
+        next.notes_from = self.log_found.0;
         self.write_manifest(next).map_err(FlushError::Disk)
     }
 
@@ -156,10 +217,11 @@ impl Inner {
 
     /// Records in the tree which files were not used.
     pub(super) fn record_unused(&self) {
-        if self.unused.is_empty() {
+        let unused = std::mem::take(&mut *self.unused.lock());
+        if unused.is_empty() {
             return;
         }
-        let entries = self.unused.iter().map(|(file, reason)| {
+        let entries = unused.iter().map(|(file, reason)| {
             SystemEntry::Unused(UnusedEntry {
                 file: (*file).to_owned(),
                 reason: (*reason).to_owned(),

@@ -209,7 +209,7 @@ pub fn verify_kept(
     verifying.file("manifest", unauthentic);
     verifying.small_files(key.as_ref());
     let mut leaves = verifying.segments(read);
-    let end_seq = verifying.log(&mut leaves);
+    let end_seq = verifying.log(&mut leaves, key.as_ref());
     if verifying.manifest.merkle {
         let history = verifying.history_in_files();
         verifying.proofs(&leaves, end_seq, &opened, None, history, kept);

@@ -235,7 +235,7 @@ fn with_a_forged_manifest_events_are_read_and_nothing_is_written_removed_or_sign
     lower[9..17].copy_from_slice(&last.to_le_bytes());
     let mut requests = body(&sound, "manifest");
     let end = requests.len();
-    requests[end - 8..].fill(0);
+    requests[end - 16..end - 8].fill(0);
     let mut times = body(&sound, "manifest");
     times[61 + 32] ^= 1;
     for (case, manifest) in [("number", lower), ("requests", requests), ("times", times)] {
@@ -371,4 +371,94 @@ fn a_store_of_an_earlier_version_gets_codes_when_it_is_opened() {
         }
         assert_eq!(faults(&check(&fork, &[], None)), [""; 0], "{stop}");
     }
+}
+
+/// Payloads of the entries in the log.
+fn payloads(disk: &SimFs) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut each = |entry: forebay_log::CheckedEntry<'_>| found.push(entry.payload.to_vec());
+    forebay_log::check_entries(disk, &path("log"), &mut each, &mut |_| ()).unwrap();
+    found
+}
+
+fn append_to_log(disk: &SimFs, payload: &[u8]) {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let options = forebay_log::Options { segment_size: 1 << 20, ..forebay_log::Options::default() };
+    let (log, _) = forebay_log::Log::open(fs, &path("log"), options).unwrap();
+    log.try_append(&[payload]).unwrap();
+    log.sync().unwrap();
+}
+
+#[test]
+fn a_note_of_a_request_that_another_wrote_into_the_log_answers_nothing_and_is_reported() {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    assert!(!send(&store, "one"));
+    store.close().unwrap();
+    let payloads = payloads(&disk);
+    let last = payloads.last().unwrap();
+    let size = u32::from_le_bytes(last[33..37].try_into().unwrap()) as usize;
+    assert_eq!(last[0], 3, "the note of an answer has a code");
+    let (note, rest) = last[37..].split_at(size);
+    // The position of the next event.
+    let mut rest = rest.to_vec();
+    rest[..8].copy_from_slice(&1u64.to_le_bytes());
+    rest[8..12].fill(0);
+    rest.truncate(12);
+    let of = |kind: u8, code: &[u8], key: &str| {
+        let mut note = note.to_vec();
+        note[..16].copy_from_slice(&RequestKey::of(key.as_bytes()).0);
+        let size = u32::try_from(note.len()).unwrap().to_le_bytes();
+        [&[kind][..], code, &size, &note, &rest].concat()
+    };
+    let cases = [
+        ("without a code", of(2, &[], "two"), "two"),
+        ("with any code", of(3, &[7; 32], "two"), "two"),
+        ("with the code of another", of(3, &last[1..33], "two"), "two"),
+        ("repeated elsewhere", of(3, &last[1..33], "one"), "three"),
+    ];
+    for (case, payload, key) in cases {
+        let disk = disk.fork();
+        append_to_log(&disk, &payload);
+        let found = faults(&check(&disk, &[], None));
+        assert!(found.iter().any(|fault| fault.contains("the note of a request")), "{case}");
+        let store = open(&disk, &clock);
+        assert!(!send(&store, key), "{case}");
+        assert_eq!(entries(&store), ["unused"], "{case}");
+        assert!(send(&store, "one"), "{case}: the true one counts");
+        store.flush().unwrap();
+        store.close().unwrap();
+        assert_eq!(faults(&check(&disk, &[], None)), [""; 0], "{case}");
+    }
+    assert!(send(&open(&disk, &clock), "one"));
+}
+
+#[test]
+fn notes_in_the_log_of_an_earlier_version_count_once_it_has_codes() {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    let empty = disk.fork();
+    assert!(!send(&store, "one"));
+    drop(store);
+    // The same entries without codes, in a store without any.
+    let manifest = plain_manifest(&empty);
+    write(&empty, &path("manifest"), &manifest);
+    for payload in payloads(&disk) {
+        let plain = if payload[0] == 3 { [&[2][..], &payload[33..]].concat() } else { payload };
+        append_to_log(&empty, &plain);
+    }
+    let store = open(&empty, &clock);
+    assert!(send(&store, "one"));
+    store.close().unwrap();
+    assert_eq!(faults(&check(&empty, &[], None)), [""; 0]);
+    let store = open(&empty, &clock);
+    assert!(send(&store, "one"), "from the file of requests");
+    assert_eq!(entries(&store), [""; 0]);
+}
+
+/// The manifest without segments in the form of version 2.
+fn plain_manifest(disk: &SimFs) -> Vec<u8> {
+    let mut manifest = read(disk, &path("manifest"))[..61].to_vec();
+    manifest[7] = b'2';
+    summed(manifest)
 }

@@ -80,12 +80,20 @@ pub(crate) fn write(disk: &SimFs, path: &Path, bytes: &[u8]) {
     file.write_all_at(bytes, 0).unwrap();
 }
 
+/// Flips a bit in the first block of the last segment, which cannot be read then.
+pub(crate) fn damage_first_block(disk: &SimFs) {
+    let path = segment_path(last_segment(disk).1);
+    let mut bytes = read(disk, &path);
+    bytes[40] ^= 1;
+    write(disk, &path, &bytes);
+}
+
 /// The number of the last segment, and the manifest in the form of version 2, which ends with the
 /// segments and a checksum.
 pub(crate) fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
     let mut manifest = read(disk, &Path::new(DIR).join("manifest"));
     if manifest.starts_with(b"FBEVMAN3") {
-        manifest.truncate(manifest.len() - 4 - 32 - 8 - 32);
+        manifest.truncate(manifest.len() - 4 - 32 - 16 - 32);
         manifest[7] = b'2';
         let checksum = crc32c(&manifest);
         manifest.extend_from_slice(&checksum.to_le_bytes());
@@ -116,11 +124,11 @@ pub(crate) fn write_manifest(disk: &SimFs, manifest: &[u8]) {
     let now = read(disk, &path);
     let mut body = manifest[..manifest.len() - 4].to_vec();
     if now.starts_with(b"FBEVMAN3") {
-        let requests = now.len() - 4 - 32 - 8;
+        let rest = now.len() - 4 - 32 - 16;
         body[7] = b'3';
         // The root is not known.
         body.extend_from_slice(&[0; 32]);
-        body.extend_from_slice(&now[requests..requests + 8]);
+        body.extend_from_slice(&now[rest..rest + 16]);
         let code = code(disk, b"manifest", &now[33..49], &body);
         body.extend_from_slice(&code);
     }
