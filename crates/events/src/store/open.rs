@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
-use forebay_base::fs::FileSystem;
+use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -119,6 +119,68 @@ fn locked(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     }
 }
 
+/// What was found in the directory of a store.
+struct Found {
+    lock: Box<dyn Lock>,
+    log: Log,
+    manifest: Manifest,
+    /// Why the manifest may be that of another.
+    unauthentic: Option<&'static str>,
+    stored: Vec<Arc<Stored>>,
+    proofs: Option<(TreeKeeper, TreeFile, Checkpoints)>,
+    file_key: Option<FileKey>,
+    small: SmallFiles,
+}
+
+impl Found {
+    /// Opens every file of a store, creating what a new one has.
+    fn open(
+        fs: &Arc<dyn FileSystem>,
+        dir: &Path,
+        options: &Options,
+        recovered: &mut Recovered,
+    ) -> Result<Self, OpenError> {
+        let segments = segments_dir(dir);
+        fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
+        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
+        // A store without proofs has no key.
+        let key = if options.merkle { read_key(&**fs, dir)? } else { None };
+        let file_key = key.as_ref().map(FileKey::of);
+        let found = Manifest::read(&**fs, dir, file_key.as_ref())?;
+        let (manifest, unauthentic) =
+            found.map_or((None, None), |found| (Some(found.manifest), found.unauthentic));
+        // Nothing may be removed because of a manifest whose name a power cut could still revert.
+        fs.sync_dir(dir).map_err(disk("sync", dir))?;
+        if manifest.is_none() {
+            refuse_remains(&**fs, dir)?;
+        }
+        recovered.created = manifest.is_none();
+        let (log, log_recovery) = open_log(fs, dir, options)?;
+        recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
+        let manifest = match manifest {
+            Some(manifest) => checked(manifest, &log, dir, options)?,
+            None => create(&**fs, dir, options, &log)?,
+        };
+        if manifest.sealed && key.is_none() {
+            let reason = "it is missing, and the other files cannot be authenticated without it; \
+                          restore it from a backup";
+            return Err(OpenError::Manifest { path: dir.join("key"), reason });
+        }
+        let stored = open_segments(&**fs, dir, &manifest, recovered)?;
+        let proofs = match manifest.merkle {
+            true => Some(open_proofs(fs, dir, options, &manifest, key, &stored)?),
+            false => None,
+        };
+        // Files that an unauthentic manifest does not name may be those that the store needs.
+        if unauthentic.is_none() {
+            remove_leftovers(&**fs, dir, &manifest, recovered)?;
+        }
+        let file_key = proofs.as_ref().map(|(.., checkpoints)| FileKey::of(&checkpoints.key));
+        let small = SmallFiles::read(&**fs, dir, &manifest, file_key.as_ref())?;
+        Ok(Self { lock, log, manifest, unauthentic, stored, proofs, file_key, small })
+    }
+}
+
 impl Inner {
     fn open(
         fs: Arc<dyn FileSystem>,
@@ -127,50 +189,39 @@ impl Inner {
         options: Options,
         recovered: &mut Recovered,
     ) -> Result<Self, OpenError> {
-        let segments = segments_dir(dir);
-        fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
-        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
-        // A store without proofs has no key.
-        let key = if options.merkle { read_key(&*fs, dir)? } else { None };
-        let file_key = key.as_ref().map(FileKey::of);
-        let found = Manifest::read(&*fs, dir, file_key.as_ref())?;
-        let (manifest, unauthentic) = match found {
-            Some(found) => (Some(found.manifest), found.unauthentic),
-            None => (None, None),
-        };
-        // Nothing may be removed because of a manifest whose name a power cut could still revert.
-        fs.sync_dir(dir).map_err(disk("sync", dir))?;
-        if manifest.is_none() {
-            refuse_remains(&*fs, dir)?;
+        let found = Found::open(&fs, dir, &options, recovered)?;
+        let (log, unauthentic) = (found.log.clone(), found.unauthentic);
+        let inner = Self::new(fs, clock, dir, options, found)?;
+        if let Some(reason) = unauthentic {
+            let path = inner.dir.join("manifest");
+            inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
         }
-        recovered.created = manifest.is_none();
-        let (log, log_recovery) = open_log(&fs, dir, &options)?;
-        recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
-        let manifest = match manifest {
-            Some(manifest) => checked(manifest, &log, dir, &options)?,
-            None => create(&*fs, dir, &options, &log)?,
-        };
-        if manifest.sealed && key.is_none() {
-            let reason = "it is missing, and the other files cannot be authenticated without it; \
-                          restore it from a backup";
-            return Err(OpenError::Manifest { path: dir.join("key"), reason });
-        }
-        let stored = open_segments(&*fs, dir, &manifest, recovered)?;
-        let active = Arc::new(Table::new(manifest.flushed_seq));
-        let (tree, tree_file, checkpoints) = if manifest.merkle {
-            let parts = open_proofs(&fs, dir, &options, &manifest, key, &stored)?;
-            (Some(parts.0), Some(Mutex::new(parts.1)), Some(Mutex::new(parts.2)))
-        } else {
-            (None, None, None)
-        };
-        // Files that an unauthentic manifest does not name may be those that the store needs.
-        if unauthentic.is_none() {
-            remove_leftovers(&*fs, dir, &manifest, recovered)?;
-        }
-        let file_key = checkpoints.as_ref().map(|found| FileKey::of(&found.lock().key));
-        let small = SmallFiles::read(&*fs, dir, &manifest, file_key.as_ref())?;
+        inner.replay(&log, recovered)?;
+        inner.refuse_rollback()?;
+        inner.refuse_cut_history();
+        inner.judge_unsigned()?;
+        inner.seal_or_warn();
+        Ok(inner)
+    }
+
+    /// The state of a store, without what is in its log.
+    fn new(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: Options,
+        found: Found,
+    ) -> Result<Self, OpenError> {
+        let Found { lock, log, manifest, stored, proofs, file_key, small, .. } = found;
         let unused = small.unused();
         let (arrivals, requests) = small.into_usable(&manifest, &*clock);
+        let (tree, tree_file, checkpoints) = match proofs {
+            Some((tree, file, checkpoints)) => {
+                (Some(tree), Some(Mutex::new(file)), Some(Mutex::new(checkpoints)))
+            }
+            None => (None, None, None),
+        };
+        let active = Arc::new(Table::new(manifest.flushed_seq));
         let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
         let log_end = Lsn(manifest.log_position);
         let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
@@ -178,7 +229,7 @@ impl Inner {
         let key = checkpoints.as_ref().map(|found| found.lock().key.verifier().clone());
         let cosigned = Cosigned::open(&*fs, dir, key.as_ref())?;
         let publishers = if key.is_some() { publishers(&fs, &options) } else { Vec::new() };
-        let inner = Self {
+        Ok(Self {
             visible: AtomicU64::new(manifest.flushed_seq),
             fs,
             dir: dir.to_path_buf(),
@@ -214,17 +265,7 @@ impl Inner {
             counters: Counters::default(),
             quiet: false,
             _lock: lock,
-        };
-        if let Some(reason) = unauthentic {
-            let path = inner.dir.join("manifest");
-            inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
-        }
-        inner.replay(&log, recovered)?;
-        inner.refuse_rollback()?;
-        inner.refuse_cut_history();
-        inner.judge_unsigned()?;
-        inner.seal_or_warn();
-        Ok(inner)
+        })
     }
 
     /// Fills memory tables from the log. Full tables wait for the flush thread.

@@ -9,7 +9,7 @@
 //! ```text
 //! body        starts with magic and version
 //! code        32 bytes
-//! crc32c u32  of everything before: what damage alone changes is told from what another changed
+//! crc32c u32  of everything before: distinguishes damage from what another changed
 //! ```
 //!
 //! Invariant: what has no valid code is never used as if it had one.
@@ -141,6 +141,7 @@ pub(crate) fn unchecked(bytes: &[u8]) -> Result<&[u8], &'static str> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
 
