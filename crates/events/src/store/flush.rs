@@ -185,7 +185,7 @@ impl Inner {
         let mut requests = self.requests.lock();
         requests.commit(log_end);
         let now = (self.now_ns(), self.options.request_window);
-        let manifest = self.manifest.lock();
+        let manifest = self.manifest.lock().clone();
         let sealer = self.sealer(&manifest);
         requests.write(&*self.fs, &self.dir, now, sealer).map_err(FlushError::Disk)
     }
@@ -194,9 +194,8 @@ impl Inner {
     fn note_arrivals(&self, end_seq: u64, received_ns: i64) -> Result<(), FlushError> {
         let mut next = Arrivals::clone(&self.arrivals.lock());
         next.add(end_seq, received_ns);
-        let manifest = self.manifest.lock();
+        let manifest = self.manifest.lock().clone();
         next.write(&*self.fs, &self.dir, self.sealer(&manifest)).map_err(FlushError::Disk)?;
-        drop(manifest);
         *self.arrivals.lock() = Arc::new(next);
         Ok(())
     }
