@@ -22,7 +22,7 @@ use crate::segment::{Compression, Field, Segment, SegmentOptions, SegmentWriter,
 pub fn log_entry(data: &[u8]) {
     let Ok(batch) = entry::decode(data) else { return };
     let count = u32::try_from(batch.ends.len()).unwrap_or_default();
-    let start = entry::start(batch.first_seq, count, batch.note);
+    let start = entry::start(batch.first_seq, count, batch.note, batch.code);
     if let Some(Ok(note)) = batch.note.map(RequestNote::decode) {
         assert_eq!(Some(note.encode().as_slice()), batch.note);
     }

@@ -18,6 +18,9 @@ const NUMBER: &str = "forebay-checkpoint ";
 /// What precedes the number of the first checkpoint of which the store kept a copy.
 const COPIED: &str = "forebay-newest-copied-since ";
 
+/// The line of a checkpoint whose store authenticates its own files.
+const SEALED: &str = "forebay-files-are-authenticated";
+
 /// The state of a log at a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -82,6 +85,21 @@ impl Checkpoint {
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.extensions.iter().any(|line| line == RECORDED)
+    }
+
+    /// States that its store authenticates its own files (`event-authentication.md`).
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        if !self.is_sealed() {
+            self.extensions.push(SEALED.to_owned());
+        }
+        self
+    }
+
+    /// Whether its store authenticates its own files.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.extensions.iter().any(|line| line == SEALED)
     }
 
     /// Signs it with the log's key; the origin is the key's name.

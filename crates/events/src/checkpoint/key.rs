@@ -207,6 +207,15 @@ impl SigningKey {
         signature
     }
 
+    /// Derives another secret from this one and the key's name.
+    ///
+    /// * `context`: what the derived secret is for; different ones give independent secrets.
+    pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        hasher.update(&self.seed).update(self.verifier.name.as_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
     /// Returns its text, which must be kept secret.
     #[must_use]
     pub fn to_secret_text(&self) -> String {

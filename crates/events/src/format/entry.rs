@@ -1,7 +1,8 @@
 //! A log entry of the event store: one batch (`docs/formats/event-log.md`).
 //!
 //! ```text
-//! kind       u8 = 1; or 2, then: size u32 and bytes of the note of a request (`request`)
+//! kind       u8 = 1; or 2, then: size u32 and bytes of the note of a request (`request`); or 3, then:
+//!            the note's code, 32 bytes, and size and note as in 2
 //! first_seq  u64   position of the first event
 //! count      u32   events, at least 1; 0 only after a note
 //! ends       count times u32: where each leaf ends, ascending
@@ -12,6 +13,8 @@
 const KIND_BATCH: u8 = 1;
 /// The kind of an entry that holds the note of a request, and a batch.
 const KIND_NOTED: u8 = 2;
+/// The same with a code.
+const KIND_SEALED: u8 = 3;
 /// Bytes before the ends.
 pub(crate) const HEADER_SIZE: usize = 13;
 
@@ -25,11 +28,24 @@ pub(crate) fn header(first_seq: u64, count: u32) -> [u8; HEADER_SIZE] {
 }
 
 /// What precedes the events of an entry: the header, and the note of a request if there is one.
-pub(crate) fn start(first_seq: u64, count: u32, note: Option<&[u8]>) -> Vec<u8> {
+///
+/// * `code`: that of the note, if it has one.
+pub(crate) fn start(
+    first_seq: u64,
+    count: u32,
+    note: Option<&[u8]>,
+    code: Option<&[u8; 32]>,
+) -> Vec<u8> {
     let header = header(first_seq, count);
     let Some(note) = note else { return header.to_vec() };
-    let mut out = Vec::with_capacity(HEADER_SIZE + 4 + note.len());
-    out.push(KIND_NOTED);
+    let mut out = Vec::with_capacity(HEADER_SIZE + 36 + note.len());
+    match code {
+        Some(code) => {
+            out.push(KIND_SEALED);
+            out.extend_from_slice(code);
+        }
+        None => out.push(KIND_NOTED),
+    }
     out.extend_from_slice(&u32::try_from(note.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(note);
     out.extend_from_slice(&header[1..]);
@@ -41,14 +57,37 @@ pub(crate) fn ends(ends: &[u32]) -> Vec<u8> {
     ends.iter().flat_map(|end| end.to_le_bytes()).collect()
 }
 
+/// The digest of an entry's events, with which the code of its note is made.
+///
+/// * `ends`: as they are stored.
+pub(crate) fn events_digest(ends: &[u8], leaves: &[u8]) -> [u8; 32] {
+    *blake3::Hasher::new().update(ends).update(leaves).finalize().as_bytes()
+}
+
+/// What the code of a note is made of: the note, where its events stand, and what they are.
+pub(crate) fn authenticated(first_seq: u64, count: u32, note: &[u8], events: &[u8; 32]) -> Vec<u8> {
+    [&first_seq.to_le_bytes()[..], &count.to_le_bytes(), events, note].concat()
+}
+
 /// A decoded entry: positions are checked, leaves are not decoded yet.
 #[derive(Debug)]
 pub(crate) struct BatchEntry<'a> {
     /// The note of a request.
     pub(crate) note: Option<&'a [u8]>,
+    /// Its code.
+    pub(crate) code: Option<&'a [u8; 32]>,
     pub(crate) first_seq: u64,
     pub(crate) ends: Vec<u32>,
     pub(crate) leaves: &'a [u8],
+}
+
+impl BatchEntry<'_> {
+    /// What the code of its note is made of.
+    pub(crate) fn authenticated(&self) -> Vec<u8> {
+        let events = events_digest(&ends(&self.ends), self.leaves);
+        let count = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
+        authenticated(self.first_seq, count, self.note.unwrap_or_default(), &events)
+    }
 }
 
 /// Reads an entry.
@@ -57,10 +96,15 @@ pub(crate) struct BatchEntry<'a> {
 /// What is wrong with it.
 pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
     let (&kind, rest) = payload.split_first().ok_or("the entry is empty")?;
+    let cut = "the entry's note is truncated";
+    let (code, rest) = match kind {
+        KIND_SEALED => rest.split_first_chunk::<32>().map(|(code, rest)| (Some(code), rest)),
+        _ => Some((None, rest)),
+    }
+    .ok_or(cut)?;
     let (note, rest) = match kind {
         KIND_BATCH => (None, rest),
-        KIND_NOTED => {
-            let cut = "the entry's note is truncated";
+        KIND_NOTED | KIND_SEALED => {
             let (size, rest) = rest.split_first_chunk::<4>().ok_or(cut)?;
             let (note, rest) =
                 rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or(cut)?;
@@ -87,7 +131,7 @@ pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
     }
     let first_seq = u64::from_le_bytes(*first_seq);
     first_seq.checked_add(count as u64).ok_or("the entry's position is too large")?;
-    Ok(BatchEntry { note, first_seq, ends, leaves })
+    Ok(BatchEntry { note, code, first_seq, ends, leaves })
 }
 
 #[cfg(test)]
@@ -107,25 +151,30 @@ mod tests {
         for cut in 0..payload.len() {
             assert!(decode(&payload[..cut]).is_err(), "{cut}");
         }
-        payload[0] = 3;
+        payload[0] = 4;
         assert!(decode(&payload).is_err());
     }
 
     #[test]
     fn an_entry_with_a_note_survives_also_without_events() {
-        for (leaves, offsets) in [(&b"onetwo"[..], &[3u32, 6][..]), (b"", &[])] {
+        let events = [(&b"onetwo"[..], &[3u32, 6][..]), (b"", &[])];
+        let code = [9; 32];
+        for ((leaves, offsets), code) in
+            events.into_iter().flat_map(|events| [(events, None), (events, Some(&code))])
+        {
             let count = u32::try_from(offsets.len()).unwrap();
-            let mut payload = start(77, count, Some(b"note"));
+            let mut payload = start(77, count, Some(b"note"), code);
             payload.extend(ends(offsets));
             payload.extend(leaves);
             let entry = decode(&payload).unwrap();
             assert_eq!((entry.first_seq, entry.leaves), (77, leaves));
             assert_eq!((entry.note, entry.ends.as_slice()), (Some(&b"note"[..]), offsets));
+            assert_eq!(entry.code, code);
             for cut in 0..payload.len() {
                 assert!(decode(&payload[..cut]).is_err(), "{cut}");
             }
         }
-        assert_eq!(start(77, 3, None), header(77, 3));
+        assert_eq!(start(77, 3, None, Some(&code)), header(77, 3));
         assert!(decode(&header(77, 0)).is_err());
     }
 

@@ -75,12 +75,22 @@ pub(crate) struct RecordingEntry {
     pub(crate) absent: Vec<(u64, u64, u64)>,
 }
 
+/// A file of the store was not used when it was opened, because it was not authentic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnusedEntry {
+    /// Its name.
+    pub(crate) file: String,
+    pub(crate) reason: String,
+}
+
 /// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SystemEntry {
     Policy(PolicyEntry),
     Prune(PruneEntry),
     Recording(RecordingEntry),
+    Unused(UnusedEntry),
 }
 
 impl SystemEntry {
@@ -90,6 +100,7 @@ impl SystemEntry {
             Self::Policy(_) => "policy",
             Self::Prune(_) => "prune",
             Self::Recording(_) => "recording",
+            Self::Unused(_) => "unused",
         }
     }
 
@@ -99,6 +110,7 @@ impl SystemEntry {
             Self::Policy(entry) => serde_json::to_vec(entry),
             Self::Prune(entry) => serde_json::to_vec(entry),
             Self::Recording(entry) => serde_json::to_vec(entry),
+            Self::Unused(entry) => serde_json::to_vec(entry),
         };
         // Numbers and texts always have a JSON form; nothing would be recorded by empty bytes.
         encoded.unwrap_or_default()
@@ -122,6 +134,7 @@ impl SystemEntry {
                 let entry: RecordingEntry = serde_json::from_slice(event.raw).ok()?;
                 entry.is_sound().then_some(Self::Recording(entry))
             }
+            "unused" => serde_json::from_slice(event.raw).ok().map(Self::Unused),
             _ => None,
         }
     }
@@ -211,6 +224,7 @@ mod tests {
             SystemEntry::Policy(PolicyEntry { rules: vec![prune().rule] }),
             SystemEntry::Prune(prune()),
             SystemEntry::Recording(RecordingEntry { absent: vec![(0, 9, 2), (10, 19, 10)] }),
+            SystemEntry::Unused(UnusedEntry { file: "a".to_owned(), reason: "b".to_owned() }),
         ];
         for entry in entries {
             let raw = entry.encode();

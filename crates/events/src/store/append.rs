@@ -160,12 +160,17 @@ impl Inner {
         });
         let ends = entry::ends(run.ends());
         let count = run.len() as u64;
+        let events = encoded.as_ref().map(|_| entry::events_digest(&ends, run.leaf_bytes()));
         let (mut sequencer, first_seq, end, epoch) = loop {
             let sequencer = lock()?;
             let first_seq = sequencer.next_seq;
-            let header = entry::start(first_seq, count as u32, encoded.as_deref());
-            let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             let (log, epoch) = self.journal.get().map_err(not_taken)?;
+            let code = encoded.as_deref().zip(events.as_ref()).and_then(|(note, events)| {
+                let what = entry::authenticated(first_seq, count as u32, note, events);
+                self.note_code(&log.id(), &what)
+            });
+            let header = entry::start(first_seq, count as u32, encoded.as_deref(), code.as_ref());
+            let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             if let Some(source) = log.stalled() {
                 return Err(AppendError::Waiting(CommitError::Stalled { source }));
             }

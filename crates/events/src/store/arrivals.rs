@@ -10,22 +10,26 @@
 //! - Marks ascend by position, and their times do not descend.
 //! - A time is never before the arrival: no event is removed too early.
 //! - The file is replaced whole, before the manifest names the segment of the newest mark.
+//! - Of a store with a key it has a code (`seal`). If another wrote it, removed it, or put an older
+//!   one in its place, it is not used: then what is stored counts as arrived now.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::path::Path;
 
-use forebay_base::checksum::crc32c;
 use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
+use super::seal::{Kind, SEAL_SIZE, SHORT, Sealer, checked, unchecked};
 use super::whole_file::{self, damaged};
 
-const MAGIC: &[u8; 8] = b"FBEVARR1";
-const NAME: &str = "arrivals";
+const MAGIC: &[u8; 8] = b"FBEVARR2";
+/// Without a code: of a store without proofs, or of an earlier version.
+const MAGIC_1: &[u8; 8] = b"FBEVARR1";
+pub(crate) const NAME: &str = "arrivals";
 const NEW_NAME: &str = "arrivals.new";
-/// Magic, first position, number of marks, checksum.
-const FIXED_SIZE: usize = 8 + 8 + 4 + 4;
+/// Magic, first position, number of marks, code and checksum.
+const FIXED_SIZE: usize = 8 + 8 + 4 + SEAL_SIZE;
 const MARK_SIZE: usize = 16;
 /// Maximum number of marks: a year is known to within a week, a day to within half an hour.
 const MARKS_MAX: usize = 2_048;
@@ -43,6 +47,12 @@ impl Arrivals {
     /// Those of a store whose events below `from` came before arrivals were recorded.
     pub(crate) fn new(from: u64) -> Self {
         Self { from, marks: Vec::new() }
+    }
+
+    /// Those of a store whose events below `end` had arrived at a time, as far as is known.
+    pub(crate) fn before(end: u64, time_ns: i64) -> Self {
+        let marks = if end > 0 { vec![(end, time_ns)] } else { Vec::new() };
+        Self { from: 0, marks }
     }
 
     /// When the event at a position had arrived; `None` if it was not recorded. For an event that is
@@ -89,9 +99,10 @@ impl Arrivals {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// * `sealer`: of a store whose files have codes.
+    fn encode(&self, sealer: Option<Sealer<'_>>) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED_SIZE + self.marks.len() * MARK_SIZE);
-        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(if sealer.is_some() { MAGIC } else { MAGIC_1 });
         out.extend_from_slice(&self.from.to_le_bytes());
         let count = u32::try_from(self.marks.len()).unwrap_or(u32::MAX);
         out.extend_from_slice(&count.to_le_bytes());
@@ -99,20 +110,28 @@ impl Arrivals {
             out.extend_from_slice(&end.to_le_bytes());
             out.extend_from_slice(&time.to_le_bytes());
         }
-        let checksum = crc32c(&out);
-        out.extend_from_slice(&checksum.to_le_bytes());
-        out
+        match sealer {
+            Some(sealer) => sealer.seal(Kind::Arrivals, out),
+            None => checked(out),
+        }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
-        if crc32c(bytes) != u32::from_le_bytes(*stored) {
-            return Err("its checksum does not match");
-        }
-        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;
-        if magic != MAGIC {
-            return Err("it has another format or version");
-        }
+    /// * `sealer`: of a store with a key.
+    /// * `sealed`: whether the file must have a code.
+    fn decode(
+        bytes: &[u8],
+        sealer: Option<Sealer<'_>>,
+        sealed: bool,
+    ) -> Result<Self, &'static str> {
+        let bytes = unchecked(bytes)?;
+        let magic = bytes.first_chunk::<8>().ok_or(SHORT)?;
+        let bytes = match sealer {
+            Some(sealer) if magic == MAGIC => sealer.unseal(Kind::Arrivals, bytes)?,
+            _ if magic == MAGIC_1 && sealed => return Err("it is of an earlier version"),
+            _ if magic == MAGIC_1 => bytes,
+            _ => return Err("it has another format or version"),
+        };
+        let (_, rest) = bytes.split_first_chunk::<8>().ok_or(SHORT)?;
         let (from, rest) = rest.split_first_chunk::<8>().ok_or("it is too short")?;
         let (count, rest) = rest.split_first_chunk::<4>().ok_or("it is too short")?;
         let count = u32::from_le_bytes(*count) as usize;
@@ -133,24 +152,59 @@ impl Arrivals {
         Ok(Self { from: u64::from_le_bytes(*from), marks })
     }
 
-    /// Reads the file in `dir`.
+    /// The position below which arrivals are known, or were not recorded.
+    fn end(&self) -> u64 {
+        self.marks.last().map_or(self.from, |(end, _)| *end).max(self.from)
+    }
+
+    /// Reads the file in `dir`; of a store whose files have codes, the inner error is why the file
+    /// is not used.
     ///
-    /// * `flushed`: the manifest's. Marks beyond it are of a flush that did not end; without a file,
-    ///   nothing below it was recorded.
-    pub(crate) fn read(fs: &dyn FileSystem, dir: &Path, flushed: u64) -> Result<Self, OpenError> {
+    /// * `flushed`: the manifest's. Marks beyond it are of a flush that did not end; in a store
+    ///   without codes and without a file, nothing below it was recorded.
+    /// * `sealer`: of a store with a key.
+    /// * `sealed`: whether its files must have codes.
+    ///
+    /// # Errors
+    /// The device failed; without codes also: the file is damaged.
+    pub(crate) fn read(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        flushed: u64,
+        sealer: Option<Sealer<'_>>,
+        sealed: bool,
+    ) -> Result<Result<Self, &'static str>, OpenError> {
         let path = dir.join(NAME);
         let size_max = FIXED_SIZE + MARKS_MAX * MARK_SIZE;
-        let Some(bytes) = whole_file::read(fs, &path, size_max)? else {
-            return Ok(Self::new(flushed));
+        let read = match whole_file::read_within(fs, &path, size_max)? {
+            Ok(Some(bytes)) => Self::decode(&bytes, sealer, sealed),
+            Ok(None) if sealed && flushed > 0 => Err("it is missing"),
+            Ok(None) => return Ok(Ok(Self::new(flushed))),
+            Err(reason) => Err(reason),
         };
-        let mut arrivals = Self::decode(&bytes).map_err(|reason| damaged(&path, reason))?;
-        arrivals.marks.retain(|(end, _)| *end <= flushed);
-        Ok(arrivals)
+        match read {
+            Ok(found) if sealed && found.end() < flushed => {
+                Ok(Err("it is an older one: arrivals of the newest segments are missing in it"))
+            }
+            Ok(mut arrivals) => {
+                arrivals.marks.retain(|(end, _)| *end <= flushed);
+                Ok(Ok(arrivals))
+            }
+            Err(reason) if sealed => Ok(Err(reason)),
+            Err(reason) => Err(damaged(&path, reason)),
+        }
     }
 
     /// Replaces the file.
-    pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
-        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())
+    ///
+    /// * `sealer`: of a store whose files have codes.
+    pub(crate) fn write(
+        &self,
+        fs: &dyn FileSystem,
+        dir: &Path,
+        sealer: Option<Sealer<'_>>,
+    ) -> Result<(), Disk> {
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode(sealer))
     }
 }
 
@@ -158,24 +212,35 @@ impl Arrivals {
 #[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
+    use crate::checkpoint::SigningKey;
+    use crate::store::seal::FileKey;
 
     const SECOND: i64 = 1_000_000_000;
 
     #[test]
     fn arrivals_survive_and_no_flipped_bit_or_cut_of_them_passes() {
+        let key = FileKey::of(&SigningKey::from_seed("o", [1; 32]).unwrap());
+        let sealer = Sealer { key: &key, log_id: &[2; 16] };
         let mut arrivals = Arrivals::new(7);
         arrivals.add(100, 5);
         arrivals.add(130, 9);
-        let bytes = arrivals.encode();
-        assert_eq!(Arrivals::decode(&bytes), Ok(arrivals));
-        for place in 0..bytes.len() {
-            assert!(Arrivals::decode(&bytes[..place]).is_err());
-            for bit in 0..8 {
-                let mut bytes = bytes.clone();
-                bytes[place] ^= 1 << bit;
-                assert!(Arrivals::decode(&bytes).is_err());
+        for sealer in [None, Some(sealer)] {
+            let sealed = sealer.is_some();
+            let bytes = arrivals.encode(sealer);
+            assert_eq!(Arrivals::decode(&bytes, sealer, sealed), Ok(arrivals.clone()));
+            for place in 0..bytes.len() {
+                assert!(Arrivals::decode(&bytes[..place], sealer, sealed).is_err());
+                for bit in 0..8 {
+                    let mut bytes = bytes.clone();
+                    bytes[place] ^= 1 << bit;
+                    assert!(Arrivals::decode(&bytes, sealer, sealed).is_err());
+                }
             }
         }
+        // One of version 1 is read until the store's files have codes.
+        let old = arrivals.encode(None);
+        assert_eq!(Arrivals::decode(&old, Some(sealer), false), Ok(arrivals));
+        assert!(Arrivals::decode(&old, Some(sealer), true).is_err());
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Inner {
     /// Removes expired events from segments of which at least one in `share` is expired, and what
     /// exceeds the maximum size.
     fn prune(&self, share: u64) -> Result<Pruned, FlushError> {
+        self.refuse_suspended()?;
         self.begin_recording().map_err(|error| FlushError::Sign(Box::new(error)))?;
         let _maintaining = self.maintaining.lock();
         self.record_policy()?;
@@ -161,6 +162,7 @@ impl Inner {
         expiry: Option<&Expiry<'_>>,
     ) -> Result<Option<(u64, u64)>, FlushError> {
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
+        self.refuse_suspended()?;
         let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
         // Joining alone may also complete a tile of which only hashes remain.
         let hashes = old.iter().any(|stored| stored.segment.info().stubs > 0);
@@ -193,8 +195,7 @@ impl Inner {
         let place = next.segments.iter().position(|entry| replaced(entry.number)).unwrap_or(0);
         next.segments.retain(|entry| !replaced(entry.number));
         next.segments.insert(place, stored.entry.clone());
-        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
-        *self.manifest.lock() = next;
+        self.write_manifest(next).map_err(FlushError::Disk)?;
         let mut recorded = self.recorded.lock();
         recorded.retain(|number, _| !replaced(*number));
         drop(recorded);

@@ -53,8 +53,8 @@ pub enum OpenError {
     /// The device failed.
     #[error("cannot open the event store")]
     Io(#[source] Disk),
-    /// The manifest is damaged.
-    #[error("the manifest {} is damaged: {reason}", path.display())]
+    /// The manifest, or another small file, is damaged.
+    #[error("the file {} of the event store is damaged: {reason}", path.display())]
     Manifest {
         /// The file.
         path: PathBuf,

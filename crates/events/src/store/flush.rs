@@ -48,6 +48,8 @@ pub(crate) enum FlushError {
     Sign(#[source] Box<super::ReadError>),
     #[error("cannot look up the signed checkpoint")]
     History(#[source] crate::checkpoint::HistoryError),
+    #[error("the event store changes nothing: {reason}")]
+    Suspended { reason: String },
     #[error("the tree has {found} complete tiles, but the segments have {expected}")]
     Roots { found: usize, expected: usize },
 }
@@ -107,6 +109,10 @@ impl Inner {
     pub(crate) fn flush_frozen(&self) -> Result<(), FlushError> {
         let _maintaining = self.maintaining.lock();
         loop {
+            if self.sequencer.lock().frozen.is_empty() {
+                return Ok(());
+            }
+            self.refuse_suspended()?;
             let Some((table, log_end)) = self.sequencer.lock().frozen.front().cloned() else {
                 return Ok(());
             };
@@ -154,8 +160,11 @@ impl Inner {
         next.flushed_seq = end_seq;
         next.log_position = log_end.0;
         next.segments.push(stored.entry.clone());
-        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
-        *self.manifest.lock() = next;
+        if next.sealed {
+            next.root = Some(self.flushed_root(end_seq)?);
+            next.requests = self.requests.lock().generation();
+        }
+        self.write_manifest(next).map_err(FlushError::Disk)?;
         self.change_view(|view| {
             view.segments.push(Arc::new(stored));
             view.tables.retain(|waiting| !Arc::ptr_eq(waiting, table));
@@ -175,15 +184,18 @@ impl Inner {
     fn keep_requests(&self, log_end: Lsn) -> Result<(), FlushError> {
         let mut requests = self.requests.lock();
         requests.commit(log_end);
-        let window = self.options.request_window;
-        requests.write(&*self.fs, &self.dir, self.now_ns(), window).map_err(FlushError::Disk)
+        let now = (self.now_ns(), self.options.request_window);
+        let manifest = self.manifest.lock().clone();
+        let sealer = self.sealer(&manifest);
+        requests.write(&*self.fs, &self.dir, now, sealer).map_err(FlushError::Disk)
     }
 
     /// Stores when the events below a position had arrived.
     fn note_arrivals(&self, end_seq: u64, received_ns: i64) -> Result<(), FlushError> {
         let mut next = Arrivals::clone(&self.arrivals.lock());
         next.add(end_seq, received_ns);
-        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
+        let manifest = self.manifest.lock().clone();
+        next.write(&*self.fs, &self.dir, self.sealer(&manifest)).map_err(FlushError::Disk)?;
         *self.arrivals.lock() = Arc::new(next);
         Ok(())
     }

@@ -6,19 +6,24 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebay_base::checksum::crc32c;
 use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
+use super::seal::{FileKey, Kind, SEAL_SIZE, Sealer, UNAUTHENTIC, checked, unchecked};
 use super::whole_file::{self, damaged};
+use crate::merkle::Hash;
 
-const MAGIC: &[u8; 8] = b"FBEVMAN2";
+const MAGIC: &[u8; 8] = b"FBEVMAN3";
+/// Without a code: of a store without proofs, or of one whose files were not authenticated.
+const MAGIC_2: &[u8; 8] = b"FBEVMAN2";
 /// Of a store that removed events without recording it.
 const MAGIC_1: &[u8; 8] = b"FBEVMAN1";
 const NAME: &str = "manifest";
 const NEW_NAME: &str = "manifest.new";
 const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 8 + 4;
 const SEGMENT_SIZE: usize = 8 * 7 + 32;
+/// What follows the segments in a manifest with a code.
+const SEALED_SIZE: usize = 32 + 8 + 8;
 /// Maximum number of segments in a manifest.
 const SEGMENTS_MAX: usize = 1 << 20;
 
@@ -43,6 +48,9 @@ pub(crate) struct SegmentEntry {
 pub(crate) struct Manifest {
     /// Whether what is removed is recorded: false for a store of version 1 until it is upgraded.
     pub(crate) recording: bool,
+    /// Whether the store's own files have codes: false for one without proofs, and for one of an
+    /// earlier version until it is upgraded.
+    pub(crate) sealed: bool,
     /// Whether the store keeps proofs: fixed when it was created.
     pub(crate) merkle: bool,
     /// The number of the next segment.
@@ -57,12 +65,33 @@ pub(crate) struct Manifest {
     pub(crate) policy: Option<u64>,
     /// In order of sequence, without gaps.
     pub(crate) segments: Vec<SegmentEntry>,
+    /// The root of the tree of all flushed events, if it is known; only if sealed.
+    pub(crate) root: Option<Hash>,
+    /// The generation of the newest file of requests, which is at least this; only if sealed.
+    pub(crate) requests: u64,
+    /// Position in the log from which notes of requests have codes; only if sealed.
+    pub(crate) notes_from: u64,
+}
+
+/// A manifest that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) manifest: Manifest,
+    /// Why it may be that of another, if it has no valid code although it must.
+    pub(crate) unauthentic: Option<&'static str>,
 }
 
 impl Manifest {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FIXED_SIZE + self.segments.len() * SEGMENT_SIZE + 4);
-        out.extend_from_slice(if self.recording { MAGIC } else { MAGIC_1 });
+    /// * `key`: of a sealed one.
+    fn encode(&self, key: Option<&FileKey>) -> Vec<u8> {
+        let key = key.filter(|_| self.sealed);
+        let size = FIXED_SIZE + self.segments.len() * SEGMENT_SIZE + SEALED_SIZE + SEAL_SIZE;
+        let mut out = Vec::with_capacity(size);
+        out.extend_from_slice(match (key.is_some(), self.recording) {
+            (true, _) => MAGIC,
+            (false, true) => MAGIC_2,
+            (false, false) => MAGIC_1,
+        });
         out.push(u8::from(self.merkle));
         for number in [self.segment_next, self.flushed_seq, self.log_position] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -81,20 +110,20 @@ impl Manifest {
             out.extend_from_slice(&segment.file_size.to_le_bytes());
             out.extend_from_slice(&segment.digest);
         }
-        let checksum = crc32c(&out);
-        out.extend_from_slice(&checksum.to_le_bytes());
-        out
+        let Some(key) = key else { return checked(out) };
+        out.extend_from_slice(&self.root.unwrap_or_default().0);
+        out.extend_from_slice(&self.requests.to_le_bytes());
+        out.extend_from_slice(&self.notes_from.to_le_bytes());
+        Sealer { key, log_id: &self.log_id }.seal(Kind::Manifest, out)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
-        if crc32c(bytes) != u32::from_le_bytes(*stored) {
-            return Err("its checksum does not match");
-        }
+    fn decode(bytes: &[u8], key: Option<&FileKey>) -> Result<Found, &'static str> {
+        let bytes = unchecked(bytes)?;
         let mut rest = Fields { bytes };
-        let recording = match rest.take::<8>()? {
-            magic if magic == *MAGIC => true,
-            magic if magic == *MAGIC_1 => false,
+        let (recording, sealed) = match rest.take::<8>()? {
+            magic if magic == *MAGIC => (true, true),
+            magic if magic == *MAGIC_2 => (true, false),
+            magic if magic == *MAGIC_1 => (false, false),
             _ => return Err("it has another format or version"),
         };
         let merkle = match rest.take::<1>()? {
@@ -107,7 +136,8 @@ impl Manifest {
         let log_id = rest.take::<16>()?;
         let policy = if recording { rest.number()?.checked_sub(1) } else { None };
         let count = u32::from_le_bytes(rest.take::<4>()?) as usize;
-        if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE {
+        let tail = if sealed { SEALED_SIZE + SEAL_SIZE - 4 } else { 0 };
+        if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE + tail {
             return Err("its number of segments does not match its size");
         }
         let mut segments = Vec::with_capacity(count);
@@ -123,8 +153,19 @@ impl Manifest {
         if expected != flushed_seq {
             return Err("its segments do not end at the stated position");
         }
-        Ok(Self {
+        let (mut root, mut requests, mut notes_from, mut unauthentic) = (None, 0, 0, None);
+        if sealed {
+            root = Some(Hash(rest.take()?)).filter(|root| *root != Hash::default());
+            requests = rest.number()?;
+            notes_from = rest.number()?;
+            unauthentic = match key {
+                Some(key) => Sealer { key, log_id: &log_id }.unseal(Kind::Manifest, bytes).err(),
+                None => Some(UNAUTHENTIC),
+            };
+        }
+        let manifest = Self {
             recording,
+            sealed,
             merkle,
             segment_next,
             flushed_seq,
@@ -132,20 +173,35 @@ impl Manifest {
             log_id,
             policy,
             segments,
-        })
+            root,
+            requests,
+            notes_from,
+        };
+        Ok(Found { manifest, unauthentic })
     }
 
     /// Reads the manifest in `dir`; `None` if there is none.
-    pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Self>, OpenError> {
+    ///
+    /// * `key`: that of the store, if it has one.
+    pub(crate) fn read(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        key: Option<&FileKey>,
+    ) -> Result<Option<Found>, OpenError> {
         let path = dir.join(NAME);
-        let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + 4;
+        let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + SEALED_SIZE + SEAL_SIZE;
         let Some(bytes) = whole_file::read(fs, &path, size_max)? else { return Ok(None) };
-        Self::decode(&bytes).map(Some).map_err(|reason| damaged(&path, reason))
+        Self::decode(&bytes, key).map(Some).map_err(|reason| damaged(&path, reason))
     }
 
     /// Replaces the manifest.
-    pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
-        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())
+    pub(crate) fn write(
+        &self,
+        fs: &dyn FileSystem,
+        dir: &Path,
+        key: Option<&FileKey>,
+    ) -> Result<(), Disk> {
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode(key))
     }
 }
 
@@ -213,6 +269,7 @@ mod tests {
         };
         Manifest {
             recording: true,
+            sealed: true,
             merkle: true,
             segment_next: 9,
             flushed_seq: 30,
@@ -220,38 +277,83 @@ mod tests {
             log_id: [3; 16],
             policy: Some(12),
             segments: vec![segment(7, 0, 10), segment(8, 10, 30)],
+            root: Some(Hash([5; 32])),
+            requests: 4,
+            notes_from: 64,
         }
+    }
+
+    fn key(seed: u8) -> FileKey {
+        FileKey::of(&crate::checkpoint::SigningKey::from_seed("o", [seed; 32]).unwrap())
+    }
+
+    fn found(manifest: Manifest) -> Result<Found, &'static str> {
+        Ok(Found { manifest, unauthentic: None })
     }
 
     #[test]
     fn a_manifest_survives_and_no_flipped_bit_or_cut_of_it_passes() {
-        let bytes = manifest().encode();
-        assert_eq!(Manifest::decode(&bytes), Ok(manifest()));
+        let key = key(1);
+        let bytes = manifest().encode(Some(&key));
+        assert_eq!(Manifest::decode(&bytes, Some(&key)), found(manifest()));
         for place in 0..bytes.len() {
-            assert!(Manifest::decode(&bytes[..place]).is_err());
+            assert!(Manifest::decode(&bytes[..place], Some(&key)).is_err());
             for bit in 0..8 {
                 let mut bytes = bytes.clone();
                 bytes[place] ^= 1 << bit;
-                assert!(Manifest::decode(&bytes).is_err());
+                assert!(Manifest::decode(&bytes, Some(&key)).is_err());
             }
         }
     }
 
     #[test]
+    fn no_changed_manifest_is_authentic_though_its_checksum_is_right() {
+        let (own, other) = (key(1), key(2));
+        let bytes = manifest().encode(Some(&own));
+        for place in 8..bytes.len() - 4 {
+            let mut forged = bytes[..bytes.len() - 4].to_vec();
+            forged[place] ^= 1;
+            let read = Manifest::decode(&checked(forged), Some(&own));
+            assert!(read.is_err() || read.unwrap().unauthentic.is_some(), "{place}");
+        }
+        for key in [None, Some(&other)] {
+            let read = Manifest::decode(&bytes, key).unwrap();
+            assert_eq!((read.unauthentic, read.manifest), (Some(UNAUTHENTIC), manifest()));
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_version_2_has_no_code_and_no_fields_of_later_ones() {
+        let old = Manifest { sealed: false, root: None, requests: 0, notes_from: 0, ..manifest() };
+        let bytes = old.encode(Some(&key(1)));
+        assert_eq!((&bytes[..8], bytes.len()), (MAGIC_2.as_slice(), 61 + 2 * SEGMENT_SIZE + 4));
+        assert_eq!(Manifest::decode(&bytes, None), found(old));
+    }
+
+    #[test]
     fn a_manifest_of_version_1_is_read_and_written_as_it_was() {
-        let old = Manifest { recording: false, policy: None, ..manifest() };
-        let bytes = old.encode();
+        let (recording, sealed, policy) = (false, false, None);
+        let old = Manifest {
+            recording,
+            sealed,
+            policy,
+            root: None,
+            requests: 0,
+            notes_from: 0,
+            ..manifest()
+        };
+        let bytes = old.encode(None);
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_1.as_slice(), 53 + 2 * SEGMENT_SIZE + 4));
-        assert_eq!(Manifest::decode(&bytes), Ok(old));
+        assert_eq!(Manifest::decode(&bytes, None), found(old));
     }
 
     #[test]
     fn segments_with_a_gap_between_them_are_refused() {
         let mut gap = manifest();
         gap.segments[1].first_seq = 11;
-        assert!(Manifest::decode(&gap.encode()).is_err());
+        assert!(Manifest::decode(&gap.encode(None), None).is_err());
         let mut short = manifest();
         short.flushed_seq = 31;
-        assert!(Manifest::decode(&short.encode()).is_err());
+        assert!(Manifest::decode(&short.encode(None), None).is_err());
     }
 }

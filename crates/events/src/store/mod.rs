@@ -41,6 +41,8 @@ mod replay;
 mod requests;
 mod retention;
 mod revive;
+mod seal;
+mod sealing;
 mod shortage;
 mod signal;
 mod tree;
@@ -94,6 +96,7 @@ use manifest::Manifest;
 use read::Blocks;
 use requests::Requests;
 use retention::Recorded;
+use seal::FileKey;
 use signal::Signal;
 use tree::TreeKeeper;
 pub(crate) use view::{Stored, View};
@@ -186,6 +189,14 @@ pub(crate) struct Inner {
     policy: Mutex<Option<PolicyEntry>>,
     /// Why nothing is signed any more: the events contradict what was signed.
     distrusted: OnceLock<String>,
+    /// Why segments and manifest stay as they are: what they follow from is not authentic.
+    suspended: OnceLock<String>,
+    /// Makes the codes of the store's files; none without proofs.
+    file_key: Option<FileKey>,
+    /// Files that were not used, because they were not authentic, and why.
+    unused: Mutex<Vec<(&'static str, &'static str)>>,
+    /// Where the log ended when the store was opened.
+    log_found: Lsn,
     /// Who gets checkpoints.
     publishers: Vec<Arc<Publisher>>,
     /// A checkpoint was signed; stopped when the last one is to be published.

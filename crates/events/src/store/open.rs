@@ -10,12 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
-use forebay_base::fs::FileSystem;
+use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::anchor::publishers;
-use super::arrivals::Arrivals;
 use super::checked::Checks;
 use super::cosigned::Cosigned;
 use super::counters::Counters;
@@ -25,13 +24,14 @@ use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
 use super::replay::Replayed;
-use super::requests::Requests;
+use super::seal::FileKey;
+use super::sealing::{Notes, SmallFiles, read_key};
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
 use super::{Checkpoints, Inner, Sequencer, Store, newest, replay};
 use crate::batch::BATCH_SIZE_MAX;
-use crate::checkpoint::{History, SigningKey, create_key, load_key};
+use crate::checkpoint::{History, SigningKey, create_key};
 use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
@@ -75,6 +75,7 @@ impl Store {
         let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
         let inner = Arc::new(inner);
         inner.journal.start_committer();
+        inner.record_unused();
         let (threads, publishing) = (inner.start_threads(), inner.start_publishing());
         recovered.took = clock.monotonic().saturating_sub(started);
         Ok((Self { inner, threads, publishing, stopped: false }, recovered))
@@ -95,6 +96,7 @@ impl Store {
         let mut recovered = Recovered::default();
         let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
         inner.quiet = true;
+        inner.record_unused();
         let (inner, threads, publishing) = (Arc::new(inner), Vec::new(), Vec::new());
         Ok((Self { inner, threads, publishing, stopped: false }, recovered))
     }
@@ -104,7 +106,7 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool, OpenError> {
-        Ok(Manifest::read(fs, dir)?.is_some())
+        Ok(Manifest::read(fs, dir, None)?.is_some())
     }
 }
 
@@ -117,6 +119,68 @@ fn locked(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     }
 }
 
+/// What was found in the directory of a store.
+struct Found {
+    lock: Box<dyn Lock>,
+    log: Log,
+    manifest: Manifest,
+    /// Why the manifest may be that of another.
+    unauthentic: Option<&'static str>,
+    stored: Vec<Arc<Stored>>,
+    proofs: Option<(TreeKeeper, TreeFile, Checkpoints)>,
+    file_key: Option<FileKey>,
+    small: SmallFiles,
+}
+
+impl Found {
+    /// Opens every file of a store, creating what a new one has.
+    fn open(
+        fs: &Arc<dyn FileSystem>,
+        dir: &Path,
+        options: &Options,
+        recovered: &mut Recovered,
+    ) -> Result<Self, OpenError> {
+        let segments = segments_dir(dir);
+        fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
+        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
+        // A store without proofs has no key.
+        let key = if options.merkle { read_key(&**fs, dir)? } else { None };
+        let file_key = key.as_ref().map(FileKey::of);
+        let found = Manifest::read(&**fs, dir, file_key.as_ref())?;
+        let (manifest, unauthentic) =
+            found.map_or((None, None), |found| (Some(found.manifest), found.unauthentic));
+        // Nothing may be removed because of a manifest whose name a power cut could still revert.
+        fs.sync_dir(dir).map_err(disk("sync", dir))?;
+        if manifest.is_none() {
+            refuse_remains(&**fs, dir)?;
+        }
+        recovered.created = manifest.is_none();
+        let (log, log_recovery) = open_log(fs, dir, options)?;
+        recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
+        let manifest = match manifest {
+            Some(manifest) => checked(manifest, &log, dir, options)?,
+            None => create(&**fs, dir, options, &log)?,
+        };
+        if manifest.sealed && key.is_none() {
+            let reason = "it is missing, and the other files cannot be authenticated without it; \
+                          restore it from a backup";
+            return Err(OpenError::Manifest { path: dir.join("key"), reason });
+        }
+        let stored = open_segments(&**fs, dir, &manifest, recovered)?;
+        let proofs = match manifest.merkle {
+            true => Some(open_proofs(fs, dir, options, &manifest, key, &stored)?),
+            false => None,
+        };
+        // Files that an unauthentic manifest does not name may be those that the store needs.
+        if unauthentic.is_none() {
+            remove_leftovers(&**fs, dir, &manifest, recovered)?;
+        }
+        let file_key = proofs.as_ref().map(|(.., checkpoints)| FileKey::of(&checkpoints.key));
+        let small = SmallFiles::read(&**fs, dir, &manifest, file_key.as_ref())?;
+        Ok(Self { lock, log, manifest, unauthentic, stored, proofs, file_key, small })
+    }
+}
+
 impl Inner {
     fn open(
         fs: Arc<dyn FileSystem>,
@@ -125,32 +189,39 @@ impl Inner {
         options: Options,
         recovered: &mut Recovered,
     ) -> Result<Self, OpenError> {
-        let segments = segments_dir(dir);
-        fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
-        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
-        let manifest = Manifest::read(&*fs, dir)?;
-        // Nothing may be removed because of a manifest whose name a power cut could still revert.
-        fs.sync_dir(dir).map_err(disk("sync", dir))?;
-        if manifest.is_none() {
-            refuse_remains(&*fs, dir)?;
+        let found = Found::open(&fs, dir, &options, recovered)?;
+        let (log, unauthentic) = (found.log.clone(), found.unauthentic);
+        let inner = Self::new(fs, clock, dir, options, found)?;
+        if let Some(reason) = unauthentic {
+            let path = inner.dir.join("manifest");
+            inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
         }
-        recovered.created = manifest.is_none();
-        let (log, log_recovery) = open_log(&fs, dir, &options)?;
-        recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
-        let manifest = match manifest {
-            Some(manifest) => checked(manifest, &log, dir, &options)?,
-            None => create(&*fs, dir, &options, &log)?,
+        inner.replay(&log, recovered)?;
+        inner.refuse_rollback()?;
+        inner.refuse_cut_history();
+        inner.judge_unsigned()?;
+        inner.seal_or_warn();
+        Ok(inner)
+    }
+
+    /// The state of a store, without what is in its log.
+    fn new(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: Options,
+        found: Found,
+    ) -> Result<Self, OpenError> {
+        let Found { lock, log, manifest, stored, proofs, file_key, small, .. } = found;
+        let unused = small.unused();
+        let (arrivals, requests) = small.into_usable(&manifest, &*clock);
+        let (tree, tree_file, checkpoints) = match proofs {
+            Some((tree, file, checkpoints)) => {
+                (Some(tree), Some(Mutex::new(file)), Some(Mutex::new(checkpoints)))
+            }
+            None => (None, None, None),
         };
-        let stored = open_segments(&*fs, dir, &manifest, recovered)?;
-        let arrivals = Arrivals::read(&*fs, dir, manifest.flushed_seq)?;
-        let requests = Requests::read(&*fs, dir)?;
         let active = Arc::new(Table::new(manifest.flushed_seq));
-        let (tree, tree_file, checkpoints) = if manifest.merkle {
-            let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
-            (Some(parts.0), Some(Mutex::new(parts.1)), Some(Mutex::new(parts.2)))
-        } else {
-            (None, None, None)
-        };
         let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
         let log_end = Lsn(manifest.log_position);
         let sequencer = Sequencer::new(manifest.flushed_seq, log_end, active);
@@ -158,7 +229,7 @@ impl Inner {
         let key = checkpoints.as_ref().map(|found| found.lock().key.verifier().clone());
         let cosigned = Cosigned::open(&*fs, dir, key.as_ref())?;
         let publishers = if key.is_some() { publishers(&fs, &options) } else { Vec::new() };
-        let inner = Self {
+        Ok(Self {
             visible: AtomicU64::new(manifest.flushed_seq),
             fs,
             dir: dir.to_path_buf(),
@@ -180,6 +251,10 @@ impl Inner {
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
             distrusted: OnceLock::new(),
+            suspended: OnceLock::new(),
+            file_key,
+            unused: Mutex::new(unused),
+            log_found: log.end(),
             publishers,
             publishing: Signal::default(),
             cosigned: Mutex::new(cosigned),
@@ -190,21 +265,20 @@ impl Inner {
             counters: Counters::default(),
             quiet: false,
             _lock: lock,
-        };
-        inner.replay(&log, recovered)?;
-        inner.refuse_rollback()?;
-        inner.refuse_cut_history();
-        inner.judge_unsigned()?;
-        Ok(inner)
+        })
     }
 
     /// Fills memory tables from the log. Full tables wait for the flush thread.
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
-        let from = Lsn(self.manifest.lock().log_position);
-        replay::read(log, from, &mut |Replayed { lsn, next, run, note }| {
-            if let Some(note) = note {
-                self.requests.lock().add(note);
+        let manifest = self.manifest.lock().clone();
+        let notes = Notes::of(&manifest, self.file_key.as_ref());
+        let from = Lsn(manifest.log_position);
+        replay::read(log, from, notes, &mut |Replayed { lsn, next, run, note }| {
+            match note {
+                Ok(Some(note)) => self.requests.lock().add(note),
+                Ok(None) => {}
+                Err(reason) => self.ignore_note(lsn, reason),
             }
             self.take_back(&mut sequencer, lsn, next, run, recovered)
         })?;
@@ -316,6 +390,7 @@ fn create(
 ) -> Result<Manifest, OpenError> {
     let manifest = Manifest {
         recording: true,
+        sealed: false,
         merkle: options.merkle,
         segment_next: 1,
         flushed_seq: 0,
@@ -323,12 +398,16 @@ fn create(
         log_id: log.id(),
         policy: None,
         segments: Vec::new(),
+        root: None,
+        requests: 0,
+        notes_from: 0,
     };
-    manifest.write(fs, dir).map_err(OpenError::Io)?;
+    // Its files have codes once there is a key.
+    manifest.write(fs, dir, None).map_err(OpenError::Io)?;
     Ok(manifest)
 }
 
-/// Opens every segment in the manifest, and removes files that are not in it.
+/// Opens every segment in the manifest.
 fn open_segments(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -342,6 +421,16 @@ fn open_segments(
         recovered.events_in_segments += entry.rows;
         stored.push(Arc::new(Stored { entry: entry.clone(), segment }));
     }
+    Ok(stored)
+}
+
+/// Removes files of segments that are not in the manifest.
+fn remove_leftovers(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    manifest: &Manifest,
+    recovered: &mut Recovered,
+) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
     for found in fs.list(&segments).map_err(disk("list", &segments))? {
         let path = segments.join(&found.name);
@@ -351,7 +440,7 @@ fn open_segments(
             recovered.leftovers += 1;
         }
     }
-    Ok(stored)
+    Ok(())
 }
 
 /// Opens the flushed part of the tree, the key, and the signed checkpoints.
@@ -360,6 +449,7 @@ fn open_proofs(
     dir: &Path,
     options: &Options,
     manifest: &Manifest,
+    key: Option<SigningKey>,
     stored: &[Arc<Stored>],
 ) -> Result<(TreeKeeper, TreeFile, Checkpoints), OpenError> {
     let tile = TILE_WIDTH as u64;
@@ -370,7 +460,7 @@ fn open_proofs(
     let edge = edge_hashes(stored, tiles * tile, manifest.flushed_seq)?;
     let tree = Tree::from_parts(roots, edge).map_err(OpenError::Parts)?;
     let path = dir.join("key");
-    let key = match load_key(&**fs, &path).map_err(OpenError::Key)? {
+    let key = match key {
         Some(key) => key,
         None => {
             let key = SigningKey::generate(&options.origin).map_err(OpenError::Origin)?;
@@ -382,9 +472,13 @@ fn open_proofs(
         .map_err(OpenError::History)?;
     let checkpoints = newest::compare(&**fs, dir, key, history)?;
     let latest = checkpoints.latest.as_ref();
-    if latest.is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
+    let older = latest.is_some_and(|(latest, _)| {
+        latest.is_recorded() && !manifest.recording || latest.is_sealed() && !manifest.sealed
+    });
+    if older {
         let path = dir.join("manifest");
-        let reason = "it is of an older version than the newest checkpoint";
+        let reason = "it is of an older version than the newest checkpoint: another put it there; \
+                      restore the store from a backup";
         return Err(OpenError::Manifest { path, reason });
     }
     let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));

@@ -136,7 +136,10 @@ impl Inner {
         let latest = checkpoints.latest.as_ref().map(|(latest, _)| latest);
         let number = latest.and_then(Checkpoint::number).unwrap_or(0).saturating_add(1);
         let copied_since = latest.and_then(Checkpoint::copied_since).unwrap_or(number);
-        let checkpoint = Checkpoint::recorded(origin, size, root, number, copied_since);
+        let mut checkpoint = Checkpoint::recorded(origin, size, root, number, copied_since);
+        if self.manifest.lock().sealed {
+            checkpoint = checkpoint.sealed();
+        }
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
@@ -194,9 +197,9 @@ impl Inner {
     /// tree does have shows which events can still be read.
     pub(super) fn compare_with_signed(&self) -> Trust {
         let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
-        let Some((latest, _)) = latest else { return Trust::default() };
+        let Some((latest, _)) = latest else { return self.compare_with_manifest(0) };
         let reason = match self.root_of_size(latest.size) {
-            Ok(root) if root == latest.root => return Trust::default(),
+            Ok(root) if root == latest.root => return self.compare_with_manifest(latest.size),
             Ok(_) => format!("the first {} events differ from those it signed", latest.size),
             Err(error) => chain(&error).to_string(),
         };
@@ -205,7 +208,28 @@ impl Inner {
         Trust { refused: from..latest.size, reason }
     }
 
-    fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
+    /// Compares the tree of all flushed events with the root in the manifest, which has a code: it
+    /// covers events that no checkpoint covers yet.
+    ///
+    /// * `signed`: number of events that are compared already.
+    fn compare_with_manifest(&self, signed: u64) -> Trust {
+        let (flushed, root) = {
+            let manifest = self.manifest.lock();
+            (manifest.flushed_seq, manifest.root)
+        };
+        let Some(root) = root.filter(|_| self.suspended.get().is_none() && flushed > signed) else {
+            return Trust::default();
+        };
+        let reason = match self.root_of_size(flushed) {
+            Ok(found) if found == root => return Trust::default(),
+            Ok(_) => format!("the first {flushed} events differ from those that were stored"),
+            Err(error) => chain(&error).to_string(),
+        };
+        self.suspend(format!("{reason}; run `forebay events verify`"));
+        Trust { refused: signed..flushed, reason }
+    }
+
+    pub(super) fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
         self.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
     }
 

@@ -30,7 +30,10 @@ const WINDOW: u64 = 1 << 20;
 
 impl Inner {
     /// Appends entries, and blocks until they are on stable storage.
-    fn record(&self, entries: impl Iterator<Item = SystemEntry>) -> Result<u64, AppendError> {
+    pub(super) fn record(
+        &self,
+        entries: impl Iterator<Item = SystemEntry>,
+    ) -> Result<u64, AppendError> {
         let now_ns = self.now_ns();
         let mut batch = Batch::system();
         let mut promises: Vec<Promise> = Vec::new();
@@ -94,8 +97,8 @@ impl Inner {
             self.record(std::iter::once(entry)).map_err(ReadError::Record)?;
         }
         next.recording = true;
-        next.write(&*self.fs, &self.dir).map_err(ReadError::Upgrade)?;
-        *self.manifest.lock() = next;
+        self.write_manifest(next).map_err(ReadError::Upgrade)?;
+        self.seal_or_warn();
         Ok(())
     }
 
@@ -120,8 +123,7 @@ impl Inner {
         let end_seq = self.record(std::iter::once(entry)).map_err(FlushError::Record)?;
         let mut next = self.manifest.lock().clone();
         next.policy = end_seq.checked_sub(1);
-        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
-        *self.manifest.lock() = next;
+        self.write_manifest(next).map_err(FlushError::Disk)?;
         *self.policy.lock() = Some(rules);
         Ok(())
     }
@@ -154,13 +156,59 @@ impl Inner {
             let mut first = stored.entry.first_seq;
             while first < stored.entry.end_seq {
                 let end = stored.entry.end_seq.min(first.saturating_add(WINDOW));
-                let entries = expired(stored, first..end, expiry).map_err(FlushError::Segment)?;
+                let entries = self.expired(stored, first..end, expiry)?;
                 self.record(entries.into_iter()).map_err(FlushError::Record)?;
                 first = end;
             }
             self.recorded.lock().insert(number, expiry.recorded());
         }
         self.checkpoint().map(drop).map_err(|error| FlushError::Sign(Box::new(error)))
+    }
+
+    /// The entries for the expired events in a range of positions of a segment. They are read as readers
+    /// do, so that no entry names events because of a block that another changed.
+    fn expired(
+        &self,
+        stored: &Stored,
+        range: Range<u64>,
+        expiry: &Expiry<'_>,
+    ) -> Result<Vec<SystemEntry>, FlushError> {
+        let mut gone: BTreeMap<String, Vec<(u64, Hash)>> = BTreeMap::new();
+        let mut bytes = Vec::new();
+        let view = self.view();
+        for number in stored.segment.blocks_of_seq(range.clone()) {
+            let block = self.read_checked(&view, stored, number);
+            let block = block.map_err(|error| FlushError::Read(Box::new(error)))?;
+            for row in 0..block.len() {
+                let seq = block.seq(row);
+                if !range.contains(&seq) {
+                    continue;
+                }
+                let tags = leaf::tags(block.tags(row))
+                    .map_err(|_| FlushError::Segment(stored.segment.no_event(seq)))?;
+                if !expiry.keeps(&tags, seq, block.timestamp_ns(row)) {
+                    bytes.clear();
+                    block.leaf(row, &mut bytes);
+                    let of_stream = match gone.get_mut(tags.stream) {
+                        Some(known) => known,
+                        None => gone.entry(tags.stream.to_owned()).or_default(),
+                    };
+                    of_stream.push((seq, tree::hash(&bytes)));
+                }
+            }
+        }
+        let mut entries = Vec::new();
+        for (stream, mut events) in gone {
+            events.sort_unstable_by_key(|(seq, _)| *seq);
+            let Some((rule, before)) = expiry.rule(&stream) else { continue };
+            let before = crate::render::time(before);
+            let mut rest = events.as_slice();
+            while let Some((entry, after)) = first_entry(&rule, &before, &stream, rest) {
+                entries.push(SystemEntry::Prune(entry));
+                rest = after;
+            }
+        }
+        Ok(entries)
     }
 
     /// Refuses to sign entries that no checkpoint covers and that contradict the events: others
@@ -173,7 +221,7 @@ impl Inner {
         let view = self.view();
         for (seq, entry) in unsigned(&view, signed)? {
             let wrong = match &entry {
-                SystemEntry::Policy(_) => false,
+                SystemEntry::Policy(_) | SystemEntry::Unused(_) => false,
                 SystemEntry::Recording(_) => recorded,
                 SystemEntry::Prune(entry) => !all_present(&view, entry, seq)?,
             };
@@ -187,47 +235,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// The entries for the expired events in a range of positions of a segment.
-fn expired(
-    stored: &Stored,
-    range: Range<u64>,
-    expiry: &Expiry<'_>,
-) -> Result<Vec<SystemEntry>, SegmentError> {
-    let mut gone: BTreeMap<String, Vec<(u64, Hash)>> = BTreeMap::new();
-    let mut bytes = Vec::new();
-    for number in stored.segment.blocks_of_seq(range.clone()) {
-        let block = stored.segment.read_block(number as usize)?;
-        for row in 0..block.len() {
-            let seq = block.seq(row);
-            if !range.contains(&seq) {
-                continue;
-            }
-            let tags = leaf::tags(block.tags(row)).map_err(|_| stored.segment.no_event(seq))?;
-            if !expiry.keeps(&tags, seq, block.timestamp_ns(row)) {
-                bytes.clear();
-                block.leaf(row, &mut bytes);
-                let of_stream = match gone.get_mut(tags.stream) {
-                    Some(known) => known,
-                    None => gone.entry(tags.stream.to_owned()).or_default(),
-                };
-                of_stream.push((seq, tree::hash(&bytes)));
-            }
-        }
-    }
-    let mut entries = Vec::new();
-    for (stream, mut events) in gone {
-        events.sort_unstable_by_key(|(seq, _)| *seq);
-        let Some((rule, before)) = expiry.rule(&stream) else { continue };
-        let before = crate::render::time(before);
-        let mut rest = events.as_slice();
-        while let Some((entry, after)) = first_entry(&rule, &before, &stream, rest) {
-            entries.push(SystemEntry::Prune(entry));
-            rest = after;
-        }
-    }
-    Ok(entries)
 }
 
 /// An entry for as many of the events as one may name, and the others.

@@ -1,12 +1,14 @@
 //! Reading the log on opening: its files are read and decoded in parallel, and returned in order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use forebay_log::{Log, Lsn};
 
 use super::error::OpenError;
+use super::sealing::Notes;
 use crate::format::request::RequestNote;
 use crate::format::{entry, leaf};
 use crate::memory::Run;
@@ -18,8 +20,8 @@ pub(super) struct Replayed {
     pub(super) next: Lsn,
     /// Its events.
     pub(super) run: Run,
-    /// The note of a request.
-    pub(super) note: Option<RequestNote>,
+    /// The note of a request, or why it does not count.
+    pub(super) note: Result<Option<RequestNote>, &'static str>,
 }
 
 /// Calls `each` with every batch from position `from` on, in order.
@@ -29,6 +31,7 @@ pub(super) struct Replayed {
 pub(super) fn read(
     log: &Log,
     from: Lsn,
+    notes: Notes<'_>,
     each: &mut dyn FnMut(Replayed) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     let mut starts = vec![from];
@@ -45,7 +48,7 @@ pub(super) fn read(
                     let piece = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&start) = starts.get(piece) else { return };
                     let end = starts.get(piece + 1).copied();
-                    let read = piece_of(log, start, end, stop);
+                    let read = piece_of(log, start..end.unwrap_or(Lsn(u64::MAX)), notes, stop);
                     // The receiver has stopped if an earlier piece failed.
                     if send.send((piece, read)).is_err() {
                         return;
@@ -78,20 +81,20 @@ fn in_order(
     Ok(())
 }
 
-/// The entries from `start` up to `end`, or to the log's end.
+/// The entries of a range of positions.
 fn piece_of(
     log: &Log,
-    start: Lsn,
-    end: Option<Lsn>,
+    range: Range<Lsn>,
+    notes: Notes<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<Replayed>, OpenError> {
     let mut entries = Vec::new();
-    let mut reader = log.reader(start);
+    let mut reader = log.reader(range.start);
     while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
-        if end.is_some_and(|end| found.lsn >= end) || stop.load(Ordering::Relaxed) {
+        if found.lsn >= range.end || stop.load(Ordering::Relaxed) {
             break;
         }
-        let (run, note) = run_of(found.payload)
+        let (run, note) = run_of(found.lsn, found.payload, notes)
             .map_err(|reason| OpenError::Entry { lsn: found.lsn.0, reason })?;
         entries.push(Replayed { lsn: found.lsn, next: found.next, run, note });
     }
@@ -99,9 +102,13 @@ fn piece_of(
 }
 
 /// Decodes a log entry as a run with its leaves split.
-fn run_of(payload: &[u8]) -> Result<(Run, Option<RequestNote>), &'static str> {
+fn run_of(
+    lsn: Lsn,
+    payload: &[u8],
+    notes: Notes<'_>,
+) -> Result<(Run, Result<Option<RequestNote>, &'static str>), &'static str> {
     let batch = entry::decode(payload)?;
-    let note = batch.note.map(RequestNote::decode).transpose()?;
+    let note = notes.take(lsn.0, &batch)?;
     let mut ids = Vec::with_capacity(batch.ends.len());
     let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
     let mut start = 0;

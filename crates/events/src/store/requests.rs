@@ -8,6 +8,9 @@
 //! Invariants:
 //! - A note is believed only once its log entry is committed: one that the log lost is dropped.
 //! - Notes are forgotten after a time, and the oldest when there are many: memory is limited.
+//! - Of a store with a key the file has a code (`seal`), and a generation that the manifest has too.
+//!   If another wrote it, removed it, or put an older one in its place, its notes are forgotten: what
+//!   is sent again may be stored twice, but is never answered as stored although it is not.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -15,16 +18,18 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_base::checksum::crc32c;
 use forebay_base::fs::FileSystem;
 use forebay_log::Lsn;
 
 use super::error::{Disk, OpenError};
+use super::seal::{Kind, SEAL_SIZE, SHORT, Sealer, checked, unchecked};
 use super::whole_file::{self, damaged};
 use crate::format::request::{RequestKey, RequestNote};
 
-const MAGIC: &[u8; 8] = b"FBEVREQ1";
-const NAME: &str = "requests";
+const MAGIC: &[u8; 8] = b"FBEVREQ2";
+/// Without generation and code: of a store without proofs, or of an earlier version.
+const MAGIC_1: &[u8; 8] = b"FBEVREQ1";
+pub(crate) const NAME: &str = "requests";
 const NEW_NAME: &str = "requests.new";
 /// Maximum number of notes.
 const NOTES_MAX: usize = 32_768;
@@ -42,9 +47,21 @@ pub(crate) struct Requests {
     pending: VecDeque<(Lsn, RequestNote)>,
     /// Whether there are notes that the file does not have.
     changed: bool,
+    /// That of the file, which grows with each one that is written; 0 without a file.
+    generation: u64,
 }
 
 impl Requests {
+    /// Those of a store whose file is not used: the next one has a generation above the last.
+    pub(crate) fn after(generation: u64) -> Self {
+        Self { generation, changed: true, ..Self::default() }
+    }
+
+    /// The generation of the newest file.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The note of a request, unless it is older than `window`.
     pub(crate) fn get(
         &self,
@@ -106,27 +123,47 @@ impl Requests {
         }
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.size + self.notes.len() * 4 + 16);
-        out.extend_from_slice(MAGIC);
+    fn encode(&self, generation: u64, sealer: Option<Sealer<'_>>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size + self.notes.len() * 4 + 16 + SEAL_SIZE);
+        if sealer.is_some() {
+            out.extend_from_slice(MAGIC);
+            out.extend_from_slice(&generation.to_le_bytes());
+        } else {
+            out.extend_from_slice(MAGIC_1);
+        }
         for (_, key) in &self.by_time {
             let Some(note) = self.notes.get(key) else { continue };
             let bytes = note.encode();
             out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
             out.extend_from_slice(&bytes);
         }
-        let checksum = crc32c(&out);
-        out.extend_from_slice(&checksum.to_le_bytes());
-        out
+        match sealer {
+            Some(sealer) => sealer.seal(Kind::Requests, out),
+            None => checked(out),
+        }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
-        if crc32c(bytes) != u32::from_le_bytes(*stored) {
-            return Err("its checksum does not match");
-        }
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or("it has another format or version")?;
+    /// * `sealer`: of a store with a key.
+    /// * `sealed`: whether the file must have a code.
+    fn decode(
+        bytes: &[u8],
+        sealer: Option<Sealer<'_>>,
+        sealed: bool,
+    ) -> Result<Self, &'static str> {
+        let bytes = unchecked(bytes)?;
+        let (magic, old) = bytes.split_first_chunk::<8>().ok_or(SHORT)?;
         let mut requests = Self::default();
+        let mut rest = match sealer {
+            Some(sealer) if magic == MAGIC => {
+                let body = sealer.unseal(Kind::Requests, bytes)?.get(8..).ok_or(SHORT)?;
+                let (generation, notes) = body.split_first_chunk::<8>().ok_or(SHORT)?;
+                requests.generation = u64::from_le_bytes(*generation);
+                notes
+            }
+            _ if magic == MAGIC_1 && sealed => return Err("it is of an earlier version"),
+            _ if magic == MAGIC_1 => old,
+            _ => return Err("it has another format or version"),
+        };
         while let Some((size, after)) = rest.split_first_chunk::<4>() {
             let size = u32::from_le_bytes(*size) as usize;
             let (note, after) = after.split_at_checked(size).ok_or("a note is truncated")?;
@@ -140,31 +177,64 @@ impl Requests {
         Ok(requests)
     }
 
-    /// Reads the file in `dir`; without one there are no notes.
-    pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Self, OpenError> {
+    /// Reads the file in `dir`; without one there are no notes. Of a store whose files have codes,
+    /// the inner error is why the file is not used.
+    ///
+    /// * `generation`: the manifest's.
+    /// * `sealer`: of a store with a key.
+    /// * `sealed`: whether its files must have codes.
+    ///
+    /// # Errors
+    /// The device failed; without codes also: the file is damaged.
+    pub(crate) fn read(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        generation: u64,
+        sealer: Option<Sealer<'_>>,
+        sealed: bool,
+    ) -> Result<Result<Self, &'static str>, OpenError> {
         let path = dir.join(NAME);
-        let size_max = SIZE_MAX + NOTES_MAX * 4 + 16;
-        let Some(bytes) = whole_file::read(fs, &path, size_max)? else {
-            return Ok(Self::default());
+        let size_max = SIZE_MAX + NOTES_MAX * 4 + 16 + SEAL_SIZE;
+        let read = match whole_file::read_within(fs, &path, size_max)? {
+            Ok(Some(bytes)) => Self::decode(&bytes, sealer, sealed),
+            Ok(None) if sealed && generation > 0 => Err("it is missing"),
+            Ok(None) => return Ok(Ok(Self::default())),
+            Err(reason) => Err(reason),
         };
-        Self::decode(&bytes).map_err(|reason| damaged(&path, reason))
+        match read {
+            Ok(found) if sealed && found.generation < generation => {
+                Ok(Err("it is an older one: the manifest states a later generation"))
+            }
+            Ok(requests) => Ok(Ok(requests)),
+            Err(reason) if sealed => Ok(Err(reason)),
+            Err(reason) => Err(damaged(&path, reason)),
+        }
     }
 
     /// Replaces the file, if there is something to write.
+    ///
+    /// * `sealer`: of a store whose files have codes.
     pub(crate) fn write(
         &mut self,
         fs: &dyn FileSystem,
         dir: &Path,
-        now_ns: i64,
-        window: Duration,
+        (now_ns, window): (i64, Duration),
+        sealer: Option<Sealer<'_>>,
     ) -> Result<(), Disk> {
         if !self.changed {
             return Ok(());
         }
         self.expire(now_ns, window);
-        whole_file::replace(fs, dir, (NAME, NEW_NAME), &self.encode())?;
-        self.changed = false;
+        let generation = self.generation + u64::from(sealer.is_some());
+        let bytes = self.encode(generation, sealer);
+        whole_file::replace(fs, dir, (NAME, NEW_NAME), &bytes)?;
+        (self.changed, self.generation) = (false, generation);
         Ok(())
+    }
+
+    /// Has the file written again although no note is new, unless there are none.
+    pub(crate) fn rewrite(&mut self) {
+        self.changed |= !self.notes.is_empty();
     }
 }
 
@@ -177,7 +247,9 @@ fn horizon_ns(now_ns: i64, window: Duration) -> i64 {
 #[expect(clippy::indexing_slicing, reason = "a failed index is a failed test")]
 mod tests {
     use super::*;
+    use crate::checkpoint::SigningKey;
     use crate::format::request::Tally;
+    use crate::store::seal::FileKey;
 
     fn note(number: u64, time_ns: i64, answer: usize) -> RequestNote {
         RequestNote {
@@ -192,16 +264,25 @@ mod tests {
 
     #[test]
     fn notes_survive_and_no_flipped_bit_or_cut_of_them_passes() {
+        let key = FileKey::of(&SigningKey::from_seed("o", [1; 32]).unwrap());
+        let own = Sealer { key: &key, log_id: &[2; 16] };
         let mut requests = Requests::default();
         (0..3).for_each(|number| requests.add(note(number, 9, 2)));
-        let bytes = requests.encode();
-        assert_eq!(Requests::decode(&bytes).unwrap().notes, requests.notes);
-        for place in 0..bytes.len() {
-            assert!(Requests::decode(&bytes[..place]).is_err());
-            let mut bytes = bytes.clone();
-            bytes[place] ^= 1;
-            assert!(Requests::decode(&bytes).is_err());
+        for sealer in [None, Some(own)] {
+            let sealed = sealer.is_some();
+            let bytes = requests.encode(8, sealer);
+            let read = Requests::decode(&bytes, sealer, sealed).unwrap();
+            assert_eq!((&read.notes, read.generation), (&requests.notes, u64::from(sealed) * 8));
+            for place in 0..bytes.len() {
+                assert!(Requests::decode(&bytes[..place], sealer, sealed).is_err());
+                let mut bytes = bytes.clone();
+                bytes[place] ^= 1;
+                assert!(Requests::decode(&bytes, sealer, sealed).is_err());
+            }
         }
+        let old = requests.encode(8, None);
+        assert!(Requests::decode(&old, Some(own), false).is_ok());
+        assert!(Requests::decode(&old, Some(own), true).is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::error::OpenError;
 use super::open::open_log;
 use super::proofs::Source;
 use super::replay::{self, Replayed};
+use super::sealing::Notes;
 use super::view::View;
 use super::{Inner, Sequencer};
 use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
@@ -43,7 +44,7 @@ impl Inner {
         }
         let (mut end_seq, mut log_end) = (flushed, from);
         let mut read_end = from;
-        replay::read(&log, from, &mut |Replayed { lsn, next, run, .. }| {
+        replay::read(&log, from, Notes::default(), &mut |Replayed { lsn, next, run, .. }| {
             read_end = next;
             if run.end_seq() <= end_seq {
                 return Ok(());

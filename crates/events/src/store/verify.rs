@@ -20,12 +20,12 @@ use std::sync::Arc;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 
-use super::arrivals::Arrivals;
 use super::error::{Disk, OpenError};
-use super::manifest::Manifest;
+use super::manifest::{Found, Manifest};
 use super::proofs::Source;
-use super::requests::Requests;
-use crate::checkpoint::{CosignerKey, VerifierKey};
+use super::seal::FileKey;
+use super::sealing::SmallFiles;
+use crate::checkpoint::{CosignerKey, VerifierKey, load_key};
 use crate::format::system::SystemEntry;
 use crate::format::tree;
 use crate::merkle::{Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
@@ -189,8 +189,11 @@ pub fn verify_kept(
     kept: &Kept,
     on_event: &(dyn Fn(u64) + Sync),
 ) -> Result<Verified, OpenError> {
-    let manifest =
-        Manifest::read(&**fs, dir)?.ok_or_else(|| OpenError::Absent { path: dir.to_path_buf() })?;
+    // Why there is none is reported with the checkpoints.
+    let key = load_key(&**fs, &dir.join("key")).ok().flatten().as_ref().map(FileKey::of);
+    let found = Manifest::read(&**fs, dir, key.as_ref())?;
+    let Found { manifest, unauthentic } =
+        found.ok_or_else(|| OpenError::Absent { path: dir.to_path_buf() })?;
     let path = dir.join("lock");
     let _lock = fs.lock_exclusive(&path).map_err(|source| {
         if source.kind() == std::io::ErrorKind::WouldBlock {
@@ -203,9 +206,10 @@ pub fn verify_kept(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let read = segments::read(&opened, faults, manifest.merkle, threads, on_event);
     let mut verifying = Verifying::new(fs, dir, manifest, on_event);
-    verifying.small_files();
+    verifying.file("manifest", unauthentic);
+    verifying.small_files(key.as_ref());
     let mut leaves = verifying.segments(read);
-    let end_seq = verifying.log(&mut leaves);
+    let end_seq = verifying.log(&mut leaves, key.as_ref());
     if verifying.manifest.merkle {
         let history = verifying.history_in_files();
         verifying.proofs(&leaves, end_seq, &opened, None, history, kept);
@@ -267,11 +271,39 @@ impl<'a> Verifying<'a> {
     }
 
     /// Reads the files of arrivals and requests.
-    fn small_files(&mut self) {
-        let arrivals = Arrivals::read(&**self.fs, self.dir, self.manifest.flushed_seq);
-        let requests = Requests::read(&**self.fs, self.dir);
-        for error in [arrivals.err(), requests.err()].into_iter().flatten() {
-            self.verified.faults.push(Fault::File { found: chain(&error).to_string() });
+    fn small_files(&mut self, key: Option<&FileKey>) {
+        match SmallFiles::read(&**self.fs, self.dir, &self.manifest, key) {
+            Ok(files) => {
+                for (name, reason) in files.unused() {
+                    self.file(name, Some(reason));
+                }
+            }
+            Err(error) => {
+                self.verified.faults.push(Fault::File { found: chain(&error).to_string() });
+            }
+        }
+        if !self.manifest.merkle {
+            self.remains_of_proofs();
+        }
+    }
+
+    /// Adds a fault of a file, if there is one.
+    fn file(&mut self, name: &str, reason: Option<&str>) {
+        if let Some(reason) = reason {
+            let found = format!("{}: {reason}", self.dir.join(name).display());
+            self.verified.faults.push(Fault::File { found });
+        }
+    }
+
+    /// A store without proofs has no files of proofs: a manifest that states that there are none
+    /// would hide all of them.
+    fn remains_of_proofs(&mut self) {
+        for name in ["key", "checkpoints", "newest-checkpoint", "tree"] {
+            match self.fs.exists(&self.dir.join(name)) {
+                Ok(false) => {}
+                Ok(true) => self.file(name, Some("it exists, but the manifest states no proofs")),
+                Err(error) => self.file(name, Some(&error.to_string())),
+            }
         }
     }
 
@@ -305,12 +337,27 @@ impl<'a> Verifying<'a> {
         kept: &Kept,
     ) {
         let tree = self.tree(leaves, end_seq);
+        self.flushed(tree.as_ref(), open);
         self.verified.root = tree.as_ref().map(Tree::root);
         self.signed(tree.as_ref(), open, history, kept);
         self.verified.unsigned = end_seq.saturating_sub(absent::covered_end(&self.signed));
         let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
         absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
         absent::check_roots(opened, &self.entries, verified);
+    }
+
+    /// Compares the tree of the flushed events with the root in the manifest.
+    fn flushed(&mut self, tree: Option<&Tree>, open: Option<&Source<'_>>) {
+        let (Some(tree), Some(root)) = (tree, self.manifest.root) else { return };
+        let files = Segments { fs: self.fs, dir: self.dir, manifest: &self.manifest };
+        let inside = open.map_or(Inside::Files(files), Inside::Open);
+        let size = self.manifest.flushed_seq;
+        let found = match tree.root_at(size, &inside) {
+            Ok(found) if found == root => return,
+            Ok(_) => format!("the first {size} events do not give the root in the manifest"),
+            Err(error) => error.to_string(),
+        };
+        self.verified.faults.push(Fault::Tree { found });
     }
 
     /// The tree of the events, compared with the tree's file; `None` if hashes are missing.

@@ -17,18 +17,28 @@ pub(crate) fn read(
     path: &Path,
     size_max: usize,
 ) -> Result<Option<Vec<u8>>, OpenError> {
+    read_within(fs, path, size_max)?.map_err(|reason| damaged(path, reason))
+}
+
+/// Like [`read`]; the inner error is that of a file that is too large.
+pub(crate) fn read_within(
+    fs: &dyn FileSystem,
+    path: &Path,
+    size_max: usize,
+) -> Result<Result<Option<Vec<u8>>, &'static str>, OpenError> {
     let disk = |act| move |source| OpenError::Io(Disk::new(act, path, source));
     let file = match fs.open(path, Access::Read) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(None)),
         Err(source) => return Err(disk("open")(source)),
     };
     let size = file.len().map_err(disk("get the size of"))?;
-    let size = usize::try_from(size).ok().filter(|&size| size <= size_max);
-    let size = size.ok_or_else(|| damaged(path, "it is too large"))?;
+    let Some(size) = usize::try_from(size).ok().filter(|&size| size <= size_max) else {
+        return Ok(Err("it is too large"));
+    };
     let mut bytes = vec![0; size];
     file.read_exact_at(&mut bytes, 0).map_err(disk("read"))?;
-    Ok(Some(bytes))
+    Ok(Ok(Some(bytes)))
 }
 
 /// The error of a file whose contents are damaged.

@@ -11,6 +11,7 @@ mod merkle;
 mod merkle_vectors;
 mod store_addresses;
 mod store_anchors;
+mod store_authentic;
 mod store_bundles;
 mod store_cut;
 mod store_damage;

@@ -13,7 +13,7 @@ use forebay_events::store::verify;
 use forebay_events::{Batch, Draft, Options, ReadError, Store, Value};
 
 use crate::store_model::{DIR, START_MS, now_ns};
-use crate::store_tamper::{last_segment, read, segment_path, write};
+use crate::store_tamper::damage_first_block;
 
 /// Events of several products, each with all addresses that it names.
 const PRODUCTS: [(&str, &[&str]); 10] = [
@@ -184,10 +184,7 @@ fn blocks_whose_events_do_not_name_an_address_are_not_read() {
     store.flush().unwrap();
     store.close().unwrap();
     // The first block cannot be read.
-    let path = segment_path(last_segment(&disk).1);
-    let mut bytes = read(&disk, &path);
-    bytes[40] ^= 1;
-    write(&disk, &path, &bytes);
+    damage_first_block(&disk);
     let (store, _) = open(&disk, true);
     for ip in ["10.77.1.1", "10.77.1.0/24", "10.77.0.0/20", "10.0.0.0/9"] {
         assert_eq!(found(&store, &[ip]).unwrap(), [300], "{ip}");

@@ -11,7 +11,7 @@ use forebay_events::segment::Segment;
 use forebay_events::store::Fault;
 
 use crate::store_model::{DIR, Model, START_MS};
-use crate::store_tamper::{check, last_segment, read, segment_path, write};
+use crate::store_tamper::{check, last_segment, read, segment_path, write, write_manifest};
 
 /// A closed store of one segment with id pages and several blocks.
 fn store() -> SimFs {
@@ -83,7 +83,7 @@ fn forged(disk: &SimFs, change: &dyn Fn(&mut File)) -> SimFs {
     manifest[end - 32..end].copy_from_slice(&segment.digest().unwrap());
     let checksum = crc32c(&manifest[..end]);
     manifest[end..].copy_from_slice(&checksum.to_le_bytes());
-    write(&disk, &Path::new(DIR).join("manifest"), &manifest);
+    write_manifest(&disk, &manifest);
     disk
 }
 
@@ -182,7 +182,7 @@ fn times_of_a_segment_changed_in_the_manifest_alone_are_reported() {
     manifest[end - 48] ^= 1;
     let checksum = crc32c(&manifest[..end]);
     manifest[end..].copy_from_slice(&checksum.to_le_bytes());
-    write(&disk, &Path::new(DIR).join("manifest"), &manifest);
+    write_manifest(&disk, &manifest);
     let faults = check(&disk, &[], None).faults;
     assert!(matches!(faults[..], [Fault::Segment { .. }, ..]), "{faults:?}");
 }

@@ -13,7 +13,7 @@ use forebay_events::{Batch, Draft, EventId, Options, ReadError, Severity, Store}
 use proptest::prelude::*;
 
 use crate::store_model::{DIR, Model, START_MS, now_ns, open};
-use crate::store_tamper::{last_segment, read, segment_path, write};
+use crate::store_tamper::damage_first_block;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -248,10 +248,7 @@ fn a_search_for_a_single_word_reads_only_blocks_whose_filter_has_it() {
     store.flush().unwrap();
     store.close().unwrap();
     // The first block, which has none of the words, cannot be read.
-    let path = segment_path(last_segment(&disk).1);
-    let mut bytes = read(&disk, &path);
-    bytes[40] ^= 1;
-    write(&disk, &path, &bytes);
+    damage_first_block(&disk);
     let store = open();
     let count = |query: Query| {
         let mut scan = store.scan(query);

@@ -181,6 +181,15 @@ fn events_are_kept_from_their_arrival_whatever_time_their_producer_claims() {
     assert_eq!(faults(&disk, &[]), [""; 0]);
 }
 
+/// A store as an earlier version left it: without codes, and before it recorded arrivals.
+fn make_old(disk: &SimFs) {
+    let dir = Path::new(DIR);
+    let (manifest, _) = crate::store_tamper::last_segment(disk);
+    crate::store_tamper::write(disk, &dir.join("manifest"), &manifest);
+    disk.remove_file(&dir.join("arrivals")).unwrap();
+    crate::store_tamper::forget_history(disk);
+}
+
 #[test]
 fn events_that_arrived_before_arrivals_were_recorded_are_kept_by_their_time() {
     let (disk, clock) = (SimFs::new(4), Arc::new(ManualClock::new(START_MS)));
@@ -189,8 +198,7 @@ fn events_that_arrived_before_arrivals_were_recorded_are_kept_by_their_time() {
     claim(&store, &clock, "2023-11-14T22:13:20Z");
     store.flush().unwrap();
     store.close().unwrap();
-    // As a store of an earlier version was.
-    disk.remove_file(&Path::new(DIR).join("arrivals")).unwrap();
+    make_old(&disk);
     let store = open(&disk, &clock);
     claim(&store, &clock, "1999-12-31T00:00:00Z");
     store.flush().unwrap();
@@ -202,9 +210,14 @@ fn events_that_arrived_before_arrivals_were_recorded_are_kept_by_their_time() {
 }
 
 #[test]
-fn damaged_arrivals_are_an_error() {
+fn damaged_arrivals_of_a_store_without_proofs_are_an_error() {
     let (disk, clock) = (SimFs::new(5), Arc::new(ManualClock::new(START_MS)));
-    let store = open(&disk, &clock);
+    let open = || {
+        let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+        let options = Options { merkle: false, ..options() };
+        Store::open_quiet(fs, clock.clone(), Path::new(DIR), options)
+    };
+    let (store, _) = open().unwrap();
     append(&store, &clock, "web", 10);
     store.flush().unwrap();
     store.close().unwrap();
@@ -212,9 +225,8 @@ fn damaged_arrivals_are_an_error() {
     let mut bytes = crate::store_tamper::read(&disk, &path);
     bytes[12] ^= 1;
     crate::store_tamper::write(&disk, &path, &bytes);
-    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
-    let opened = Store::open_quiet(fs, clock, Path::new(DIR), options());
-    assert!(opened.unwrap_err().to_string().contains("arrivals"));
+    assert!(open().unwrap_err().to_string().contains("arrivals"));
+    assert_eq!(faults(&disk, &[]).len(), 1);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine as _;
 use forebay_base::checksum::crc32c;
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Rng, SimFs};
@@ -79,12 +80,61 @@ pub(crate) fn write(disk: &SimFs, path: &Path, bytes: &[u8]) {
     file.write_all_at(bytes, 0).unwrap();
 }
 
-/// The manifest's last segment: its number.
+/// Flips a bit in the first block of the last segment, which cannot be read then.
+pub(crate) fn damage_first_block(disk: &SimFs) {
+    let path = segment_path(last_segment(disk).1);
+    let mut bytes = read(disk, &path);
+    bytes[40] ^= 1;
+    write(disk, &path, &bytes);
+}
+
+/// The number of the last segment, and the manifest in the form of version 2, which ends with the
+/// segments and a checksum.
 pub(crate) fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
-    let manifest = read(disk, &Path::new(DIR).join("manifest"));
+    let mut manifest = read(disk, &Path::new(DIR).join("manifest"));
+    if manifest.starts_with(b"FBEVMAN3") {
+        manifest.truncate(manifest.len() - 4 - 32 - 16 - 32);
+        manifest[7] = b'2';
+        let checksum = crc32c(&manifest);
+        manifest.extend_from_slice(&checksum.to_le_bytes());
+    }
     let at = manifest.len() - 4 - 88;
     let number = u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
     (manifest, number)
+}
+
+/// The code that a store with the key in `disk` gives to a file.
+pub(crate) fn code(disk: &SimFs, kind: &[u8; 8], log_id: &[u8], body: &[u8]) -> [u8; 32] {
+    let text = read(disk, &Path::new(DIR).join("key"));
+    let text = String::from_utf8(text).unwrap();
+    let fields: Vec<&str> = text.trim().splitn(5, '+').collect();
+    let seed = base64::engine::general_purpose::STANDARD.decode(fields[4]).unwrap();
+    let mut hasher =
+        blake3::Hasher::new_derive_key("forebay 2026-11-24 event store, codes of its files");
+    hasher.update(&seed[1..]).update(fields[2].as_bytes());
+    let key = *hasher.finalize().as_bytes();
+    let mut hasher = blake3::Hasher::new_keyed(&key);
+    *hasher.update(kind).update(log_id).update(body).finalize().as_bytes()
+}
+
+/// Writes a manifest in the form of [`last_segment`] as one who has the key could, so that what
+/// other checks find is seen.
+pub(crate) fn write_manifest(disk: &SimFs, manifest: &[u8]) {
+    let path = Path::new(DIR).join("manifest");
+    let now = read(disk, &path);
+    let mut body = manifest[..manifest.len() - 4].to_vec();
+    if now.starts_with(b"FBEVMAN3") {
+        let rest = now.len() - 4 - 32 - 16;
+        body[7] = b'3';
+        // The root is not known.
+        body.extend_from_slice(&[0; 32]);
+        body.extend_from_slice(&now[rest..rest + 16]);
+        let code = code(disk, b"manifest", &now[33..49], &body);
+        body.extend_from_slice(&code);
+    }
+    let checksum = crc32c(&body);
+    body.extend_from_slice(&checksum.to_le_bytes());
+    write(disk, &path, &body);
 }
 
 /// All leaves of a segment, by (time, position).
@@ -135,7 +185,7 @@ pub(crate) fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mu
     manifest[17..25].copy_from_slice(&end_seq.to_le_bytes());
     let checksum = crc32c(&manifest);
     manifest.extend_from_slice(&checksum.to_le_bytes());
-    write(disk, &Path::new(DIR).join("manifest"), &manifest);
+    write_manifest(disk, &manifest);
 }
 
 /// Makes the tree's file match the current events, none of them pruned.

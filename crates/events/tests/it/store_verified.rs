@@ -12,7 +12,9 @@ use forebay_events::segment::{Compression, Segment, SegmentOptions};
 use forebay_events::{Batch, Draft, EventId, Options, ReadError, Store};
 
 use crate::store_model::{DIR, START_MS, now_ns};
-use crate::store_tamper::{forge, last_segment, read, rewritten, rows_of, segment_path, write};
+use crate::store_tamper::{
+    forge, last_segment, read, rewritten, rows_of, segment_path, write, write_manifest,
+};
 
 fn open(disk: &SimFs, clock: &Arc<ManualClock>, verified_reads: bool) -> Store {
     let options = Options {
@@ -331,8 +333,7 @@ fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
         bytes[end..].copy_from_slice(&sum.to_le_bytes());
     }
     write(disk, &path, &bytes);
-    let manifest_path = Path::new(DIR).join("manifest");
-    let mut manifest = read(disk, &manifest_path);
+    let (mut manifest, _) = last_segment(disk);
     let before = Segment::open(disk, &path).unwrap();
     let end = manifest.len() - 4;
     let entry = manifest
@@ -342,7 +343,7 @@ fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
     manifest[entry + 8..entry + 40].copy_from_slice(&before.digest().unwrap());
     let sum = crc32c(&manifest[..end]);
     manifest[end..].copy_from_slice(&sum.to_le_bytes());
-    write(disk, &manifest_path, &manifest);
+    write_manifest(disk, &manifest);
 }
 
 /// A closed store of four segments that can be joined, in many blocks that are not compressed.

@@ -17,10 +17,12 @@ use crate::merkle::{Hash, LeafHashes};
 use crate::segment::Segment;
 use crate::store::manifest::{Manifest, segment_path};
 use crate::store::proofs;
+use crate::store::seal::FileKey;
+use crate::store::sealing::Notes;
 
 impl Verifying<'_> {
     /// Reads the log from where the segments end; returns the position after its last event.
-    pub(super) fn log(&mut self, leaves: &mut Leaves) -> u64 {
+    pub(super) fn log(&mut self, leaves: &mut Leaves, key: Option<&FileKey>) -> u64 {
         let mut end_seq = self.manifest.flushed_seq;
         let from = Lsn(self.manifest.log_position);
         let log_dir = self.dir.join("log");
@@ -29,12 +31,20 @@ impl Verifying<'_> {
         let (mut events, mut leaf_bytes) = (0, 0);
         let merkle = self.manifest.merkle;
         let entries = &mut self.entries;
+        let manifest = self.manifest.clone();
+        let notes = Notes::of(&manifest, key);
+        let mut unused = Vec::new();
         let checked = forebay_log::check_entries(
             &**self.fs,
             &log_dir,
             &mut |found| {
                 if found.lsn < from || !faults.is_empty() {
                     return;
+                }
+                let note =
+                    entry::decode(found.payload).map(|batch| notes.take(found.lsn.0, &batch));
+                if let Ok(Ok(Err(reason)) | Err(reason)) = note {
+                    unused.push(format!("the note of a request at {}: {reason}", found.lsn));
                 }
                 match entry_hashes(found.payload, merkle, &mut hashes) {
                     Ok((first_seq, count, size)) if first_seq == end_seq => {
@@ -57,7 +67,8 @@ impl Verifying<'_> {
             },
             &mut |damage| self.verified.faults.push(Fault::Log { found: damage.to_string() }),
         );
-        self.verified.faults.extend(faults.into_iter().map(|found| Fault::Log { found }));
+        let faults = faults.into_iter().chain(unused);
+        self.verified.faults.extend(faults.map(|found| Fault::Log { found }));
         match checked {
             Ok(log) => self.verified.file_bytes += log.bytes,
             Err(error) => {

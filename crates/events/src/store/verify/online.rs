@@ -19,10 +19,10 @@ use super::{Fault, Kept, Verified, Verifying};
 use crate::format::system::SystemEntry;
 use crate::format::{leaf, tree};
 use crate::memory::Run;
-use crate::store::manifest::{Manifest, segment_path};
+use crate::store::manifest::{Found, Manifest, segment_path};
 use crate::store::proofs::Source;
 use crate::store::view::{Stored, View};
-use crate::store::{Inner, ReadError, Store};
+use crate::store::{Inner, OpenError, ReadError, Store};
 
 impl Store {
     /// Verifies everything, like [`verify`](super::verify), while events are appended and read.
@@ -47,6 +47,7 @@ impl Inner {
         });
         let view = self.view();
         let manifest = self.manifest_of(&view);
+        let on_disk = Manifest::read(&*self.fs, &self.dir, self.file_key.as_ref());
         let (opened, faults) = self.open_again(&view.segments);
         let mut read = segments::Read::default();
         // One after another, so that the memory for tiles that are read in part is freed.
@@ -60,7 +61,8 @@ impl Inner {
         read.absorb(segments::read(&[], faults, manifest.merkle, 1, &|_| ()));
         let dir: &Path = &self.dir;
         let mut verifying = Verifying::new(&self.fs, dir, manifest, &|_| ());
-        verifying.small_files();
+        verifying.manifest_on_disk(on_disk);
+        verifying.small_files(self.file_key.as_ref());
         let mut leaves = verifying.segments(read);
         let mut end_seq = verifying.manifest.flushed_seq;
         for table in &view.tables {
@@ -95,7 +97,9 @@ impl Inner {
         let manifest = self.manifest.lock().clone();
         let segments: Vec<_> = view.segments.iter().map(|stored| stored.entry.clone()).collect();
         let flushed_seq = segments.last().map_or(0, |entry| entry.end_seq);
-        Manifest { segments, flushed_seq, ..manifest }
+        // A flush since the view was taken has another root.
+        let root = manifest.root.filter(|_| manifest.flushed_seq == flushed_seq);
+        Manifest { segments, flushed_seq, root, ..manifest }
     }
 
     /// Opens segments by their names.
@@ -124,6 +128,20 @@ impl Inner {
 }
 
 impl Verifying<'_> {
+    /// Reports a manifest that another put in the place of the store's.
+    fn manifest_on_disk(&mut self, read: Result<Option<Found>, OpenError>) {
+        match read {
+            Ok(Some(found)) if found.manifest.sealed == self.manifest.sealed => {
+                self.file("manifest", found.unauthentic);
+            }
+            Ok(Some(_)) => self.file("manifest", Some("it is of an older version")),
+            Ok(None) => self.file("manifest", Some("it is missing")),
+            Err(error) => {
+                self.verified.faults.push(Fault::File { found: chain(&error).to_string() });
+            }
+        }
+    }
+
     /// Hashes events in memory.
     fn run(&mut self, run: &Run, leaves: &mut Leaves, end_seq: &mut u64) {
         if run.first_seq != *end_seq {

@@ -109,6 +109,11 @@ impl Verifying<'_> {
                 (Err(error), _) => self.unreadable(&error),
             }
         }
+        let sealed = latest.as_ref().is_some_and(Checkpoint::is_sealed);
+        if sealed && !self.manifest.sealed {
+            let reason = "it is of an older version than the newest checkpoint";
+            self.file("manifest", Some(reason));
+        }
         if let (true, Some(own)) = (readable, &own) {
             self.copy(tree, open, copy, latest.as_ref(), own);
             if let Some(witnessed) = self.cosigned(tree, open, cosigned, own, kept)

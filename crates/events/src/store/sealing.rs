@@ -1,0 +1,235 @@
+//! What a store does with its files' codes when it is opened (`docs/formats/event-authentication.md`).
+//!
+//! Invariants:
+//! - A store of an earlier version is upgraded once: after that, and after a signed checkpoint that
+//!   says so, a file without a code is that of another.
+//! - Without an authentic manifest nothing is written, removed or signed: the events can be read.
+//! - Without authentic arrivals nothing is removed early, and without authentic notes of requests no
+//!   request is answered as stored. That this happened is recorded in the tree.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
+use forebay_log::Lsn;
+
+use super::Inner;
+use super::arrivals::{self, Arrivals};
+use super::error::{Disk, OpenError};
+use super::flush::FlushError;
+use super::manifest::Manifest;
+use super::requests::{self, Requests};
+use super::seal::{Code, FileKey, Kind, Sealer, UNAUTHENTIC};
+use crate::checkpoint::{SigningKey, load_key};
+use crate::format::entry::BatchEntry;
+use crate::format::request::RequestNote;
+use crate::format::system::{SystemEntry, UnusedEntry};
+
+/// The store's key; `None` if there is none yet.
+pub(super) fn read_key(fs: &dyn FileSystem, dir: &Path) -> Result<Option<SigningKey>, OpenError> {
+    load_key(fs, &dir.join("key")).map_err(OpenError::Key)
+}
+
+/// The files beside manifest and segments.
+pub(super) struct SmallFiles {
+    pub(super) arrivals: Result<Arrivals, &'static str>,
+    pub(super) requests: Result<Requests, &'static str>,
+}
+
+impl SmallFiles {
+    pub(super) fn read(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        manifest: &Manifest,
+        key: Option<&FileKey>,
+    ) -> Result<Self, OpenError> {
+        let sealer = key.map(|key| Sealer { key, log_id: &manifest.log_id });
+        let sealed = manifest.sealed;
+        let arrivals = Arrivals::read(fs, dir, manifest.flushed_seq, sealer, sealed)?;
+        let requests = Requests::read(fs, dir, manifest.requests, sealer, sealed)?;
+        Ok(Self { arrivals, requests })
+    }
+
+    /// The files that cannot be used, and why.
+    pub(super) fn unused(&self) -> Vec<(&'static str, &'static str)> {
+        let arrivals = self.arrivals.as_ref().err().map(|reason| (arrivals::NAME, *reason));
+        let requests = self.requests.as_ref().err().map(|reason| (requests::NAME, *reason));
+        arrivals.into_iter().chain(requests).collect()
+    }
+
+    /// What is used: in place of a file that cannot be used, what does no harm. Everything counts as
+    /// arrived now; requests are forgotten.
+    pub(super) fn into_usable(
+        self,
+        manifest: &Manifest,
+        clock: &dyn Clock,
+    ) -> (Arrivals, Requests) {
+        let now_ns = i64::try_from(clock.now_ms()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let arrivals = self.arrivals.unwrap_or_else(|reason| {
+            tracing::error!(
+                "the file arrivals of the event store is not used: {reason}; its events count as \
+                 arrived now"
+            );
+            Arrivals::before(manifest.flushed_seq, now_ns)
+        });
+        let requests = self.requests.unwrap_or_else(|reason| {
+            tracing::error!(
+                "the file requests of the event store is not used: {reason}; requests that are sent \
+                 again are stored again"
+            );
+            Requests::after(manifest.requests)
+        });
+        (arrivals, requests)
+    }
+}
+
+/// Which notes of requests in the log count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Notes<'a> {
+    /// The key of the store's codes, and the id of its log.
+    key: Option<(&'a FileKey, &'a [u8; 16])>,
+    /// From where notes must have codes: those before are in the file of requests.
+    sealed_from: Option<u64>,
+}
+
+impl<'a> Notes<'a> {
+    pub(super) fn of(manifest: &'a Manifest, key: Option<&'a FileKey>) -> Self {
+        let sealed_from = manifest.sealed.then_some(manifest.notes_from);
+        Self { key: key.map(|key| (key, &manifest.log_id)), sealed_from }
+    }
+
+    /// The note of the entry at `lsn`, if it has one that counts; or why it does not count.
+    ///
+    /// # Errors
+    /// The outer one: it cannot be read.
+    pub(super) fn take(
+        &self,
+        lsn: u64,
+        batch: &BatchEntry<'_>,
+    ) -> Result<Result<Option<RequestNote>, &'static str>, &'static str> {
+        let Some(bytes) = batch.note else { return Ok(Ok(None)) };
+        match (batch.code, self.sealed_from) {
+            (Some(code), _) => {
+                let valid = self.key.is_some_and(|(key, log_id)| {
+                    key.confirms(Kind::Note, log_id, &batch.authenticated(), code)
+                });
+                if !valid {
+                    return Ok(Err(UNAUTHENTIC));
+                }
+            }
+            (None, Some(from)) if lsn < from => return Ok(Ok(None)),
+            (None, Some(_)) => return Ok(Err("it has no authentication code: another wrote it")),
+            (None, None) => {}
+        }
+        RequestNote::decode(bytes).map(|note| Ok(Some(note)))
+    }
+}
+
+impl Inner {
+    /// Reports a note of a request in the log that does not count.
+    pub(super) fn ignore_note(&self, lsn: Lsn, reason: &'static str) {
+        tracing::error!(
+            "the note of a request in the log entry at {} of the event store is not used: {reason}",
+            lsn.0
+        );
+        self.unused.lock().push(("log", reason));
+    }
+
+    /// The code of the note of a request, beside the events of an entry.
+    pub(super) fn note_code(&self, log_id: &[u8; 16], authenticated: &[u8]) -> Option<Code> {
+        Some(self.file_key.as_ref()?.code(Kind::Note, log_id, authenticated))
+    }
+
+    /// Makes codes, if the store's files have them.
+    pub(super) fn sealer<'a>(&'a self, manifest: &'a Manifest) -> Option<Sealer<'a>> {
+        let key = self.file_key.as_ref().filter(|_| manifest.sealed)?;
+        Some(Sealer { key, log_id: &manifest.log_id })
+    }
+
+    /// Replaces the manifest.
+    pub(super) fn write_manifest(&self, next: Manifest) -> Result<(), Disk> {
+        next.write(&*self.fs, &self.dir, self.file_key.as_ref())?;
+        *self.manifest.lock() = next;
+        Ok(())
+    }
+
+    /// Leaves segments and manifest as they are, and accepts and signs nothing.
+    pub(super) fn suspend(&self, reason: String) {
+        self.suspended.get_or_init(|| reason.clone());
+        self.distrust(reason);
+    }
+
+    /// Refuses to change segments or manifest if they are suspended.
+    pub(super) fn refuse_suspended(&self) -> Result<(), FlushError> {
+        if self.tree.is_some() {
+            self.trust();
+        }
+        match self.suspended.get() {
+            Some(reason) => Err(FlushError::Suspended { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the files of a store of an earlier version, or of a new one, their codes.
+    pub(super) fn seal_files(&self) -> Result<(), FlushError> {
+        let mut next = self.manifest.lock().clone();
+        if next.sealed || !next.recording || self.file_key.is_none() {
+            return Ok(());
+        }
+        // What contradicts the signed checkpoints gets no code.
+        self.trust();
+        if self.distrusted.get().is_some() {
+            return Ok(());
+        }
+        next.sealed = true;
+        next.root = Some(self.flushed_root(next.flushed_seq)?);
+        let sealer = self.sealer(&next);
+        if next.flushed_seq > 0 {
+            let arrivals = Arc::clone(&self.arrivals.lock());
+            arrivals.write(&*self.fs, &self.dir, sealer).map_err(FlushError::Disk)?;
+        }
+        let generation = {
+            let mut requests = self.requests.lock();
+            requests.rewrite();
+            let now = (self.now_ns(), self.options.request_window);
+            requests.write(&*self.fs, &self.dir, now, sealer).map_err(FlushError::Disk)?;
+            requests.generation()
+        };
+        next.requests = generation;
+        // Notes before it are in the file of requests.
+        next.notes_from = self.log_found.0;
+        self.write_manifest(next).map_err(FlushError::Disk)
+    }
+
+    /// The root of the tree of all events that are in segments.
+    pub(super) fn flushed_root(&self, flushed_seq: u64) -> Result<crate::merkle::Hash, FlushError> {
+        self.root_of_size(flushed_seq).map_err(|error| FlushError::Sign(Box::new(error)))
+    }
+
+    /// Upgrades the store if that is possible now; otherwise it is of the earlier version still.
+    pub(super) fn seal_or_warn(&self) {
+        if let Err(error) = self.seal_files() {
+            tracing::error!("cannot authenticate the files of the event store: {}", chain(&error));
+        }
+    }
+
+    /// Records in the tree which files were not used.
+    pub(super) fn record_unused(&self) {
+        let unused = std::mem::take(&mut *self.unused.lock());
+        if unused.is_empty() {
+            return;
+        }
+        let entries = unused.iter().map(|(file, reason)| {
+            SystemEntry::Unused(UnusedEntry {
+                file: (*file).to_owned(),
+                reason: (*reason).to_owned(),
+            })
+        });
+        if let Err(error) = self.record(entries) {
+            let error = chain(&error);
+            tracing::error!("cannot record which files the event store did not use: {error}");
+        }
+    }
+}
