@@ -71,6 +71,9 @@ const PACKAGES: [(&str, &[&str]); 8] = [
     ("npm", &["npm"]),
 ];
 
+/// A description that the package of locales has: tests of PostgreSQL's `money` use it.
+const LOCALE: &str = "/usr/share/i18n/locales/ja_JP";
+
 /// Installs what is missing with the system's package manager, if there is one.
 fn install_missing() {
     let missing = PACKAGES.iter().filter(|(program, _)| !is_there(program));
@@ -78,6 +81,9 @@ fn install_missing() {
         missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
     if !has_postgresql() {
         packages.push("postgresql");
+    }
+    if !Path::new(LOCALE).is_file() {
+        packages.push("locales");
     }
     if !packages.is_empty() {
         install(&packages);
