@@ -65,11 +65,13 @@ pub(super) struct Loader {
 impl Loader {
     pub(super) async fn begin(shared: &Arc<Shared>, into: &TableName, unit: &Unit) -> Result<Self> {
         let client = shared.client().await?;
-        let mut begin = format!("begin; {}", share_lock(&shared.settings));
+        // What a policy does not permit to write is an error of its own: nothing is left out.
+        let begin = "begin; set local row_security = on";
+        let mut begin = format!("{begin}; {}", share_lock(&shared.settings));
         if shared.settings.write_mode == WriteMode::Upsert {
             let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
             begin.push_str(&format!(
-                "; create temp table forebay_upsert on commit drop as select {names} from {} \
+                "; create temp table forebay_upsert using heap on commit drop as select {names} from {} \
                  with no data",
                 into.sql()
             ));

@@ -102,7 +102,7 @@ fn a_name_that_is_too_long_is_refused_and_not_shortened() {
 }
 
 /// Types, and values of them.
-const TYPES: &[(&str, &str)] = &[
+pub(crate) const TYPES: &[(&str, &str)] = &[
     (
         "timestamptz",
         "('infinity'), ('-infinity'), ('4713-01-01 00:00:00 BC'), ('294246-12-31 23:59:59.999999Z')",
@@ -174,20 +174,20 @@ const ONLY_TUPLES: &[(&str, &str, &str)] = &[
     ("numeric(10,2)", "('NaN')", "NaN"),
 ];
 
-const KNOWN: &str = "
+pub(crate) const KNOWN: &str = "
 create extension hstore; create extension citext; create extension ltree; create extension cube;
 create schema other; create type other.pair as (n int, t text); create type other.mood as enum ('sad', 'it''s, \"odd\"');
 create domain other.positive as int check (value > 0); create domain other.positives as int[] check (array_length(value, 1) < 9);
 create type other.range_of_text as range (subtype = text)";
 
 /// The texts of all values, in order.
-fn texts(table: &str) -> String {
+pub(crate) fn texts(table: &str) -> String {
     format!("select string_agg(coalesce(t.v::text, 'NULL'), '|' order by t.id) from {table} t")
 }
 
 /// Creates a table with values of a type at the source, and one at the destination that computes another
 /// column, so that rows cannot be passed through as they are.
-fn create(databases: &Databases, name: &str, of: &str, values: &str) {
+pub(crate) fn create(databases: &Databases, name: &str, of: &str, values: &str) {
     databases.src(&format!(
         "create table {name} (id int generated always as identity, v {of}); insert into {name} (v)
          select v::{of} from (values {values}) t(v); insert into {name} (v) values (null);
