@@ -310,3 +310,81 @@ fn a_policy_of_the_destination_refuses_rows_and_hides_none() {
     assert!(chain(&refused).contains("row-level security"), "{}", chain(&refused));
     assert_eq!(databases.dst(all), "1a 2b");
 }
+
+#[test]
+fn money_keeps_its_value_under_any_locale_or_is_refused() {
+    let Some(databases) = Databases::new() else { return };
+    if !databases.pg.add_locale("ja_JP") || !databases.pg.add_locale("de_DE") {
+        return;
+    }
+    databases.src(
+        "create domain price as money;
+         create table t (id int, v money, a money[], p price);
+         insert into t values (1, -92233720368547758.08, array[1.23, null]::money[], 0.01);
+         create view computed as select id, v, a, p, 0 as n from t",
+    );
+    databases.pg.query("create role yen superuser login; create role euro superuser login");
+    databases.pg.query("alter role yen set lc_monetary = 'ja_JP.UTF-8'");
+    databases.pg.query("alter role euro set lc_monetary = 'de_DE.UTF-8'");
+    databases.dst(
+        "create domain price as money; create table computed (id int, v money, a money[], p price,
+         n int generated always as (id) stored)",
+    );
+    for (from, into) in [("t", "t"), ("computed", "computed")] {
+        for (number, (reader, writer)) in
+            [("yen", "euro"), ("euro", "yen"), ("yen", "yen")].into_iter().enumerate()
+        {
+            let copy = by(Copy::new(json!({ "name": from }), into, json!({})), reader, writer);
+            let run = databases.runtime.block_on(copy.run(&databases, &format!("load-{number}")));
+            let refused = chain(&run.unwrap_err());
+            assert!(refused.contains("lc_monetary = \"ja_JP.UTF-8\""), "{refused}");
+            assert!(refused.contains("\"v\""), "{refused}");
+        }
+        let copy = by(Copy::new(json!({ "name": from }), into, json!({})), "euro", "postgres");
+        databases.runtime.block_on(copy.run(&databases, "load-9")).unwrap();
+        let all = format!(
+            "select v::numeric, a[1]::numeric, a[2] is null, p::money::numeric from {into}"
+        );
+        assert_eq!(databases.dst(&all), "-92233720368547758.08|1.23|t|0.01");
+    }
+}
+
+#[test]
+fn rows_that_a_trigger_leaves_out_are_an_error_in_every_mode() {
+    let Some(databases) = Databases::new() else { return };
+    databases
+        .src("create table t (id int, v text); insert into t values (1, 'a'), (2, 'b'), (2, 'c')");
+    databases.dst(
+        "create function leave_out() returns trigger language plpgsql as 'begin return null; end'",
+    );
+    let upsert = |more: serde_json::Value| {
+        let mut all = json!({ "write_mode": "upsert", "primary_key": ["id"] });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let modes = [
+        json!({}),
+        json!({ "load_method": "insert" }),
+        json!({ "on_data_error": "skip" }),
+        upsert(json!({})),
+        upsert(json!({ "on_data_error": "dlq" })),
+    ];
+    for (number, target) in modes.into_iter().enumerate() {
+        let into = format!("t{number}");
+        databases.dst(&format!(
+            "create table {into} (id int {}, v text);
+             create trigger leaves before insert on {into} for each row when (new.id = 1) execute function leave_out()",
+            if target.get("primary_key").is_some() { "primary key" } else { "" }
+        ));
+        let copy = Copy::new(json!({ "name": "t" }), &into, target.clone());
+        let refused = databases.runtime.block_on(copy.run(&databases, "load-1")).unwrap_err();
+        let refused = chain(&refused);
+        assert!(refused.contains("the server stored"), "{target}: {refused}");
+        assert_eq!(databases.dst(&format!("select count(*) from {into}")), "0", "{target}");
+        databases.dst(&format!("drop trigger leaves on {into}"));
+        databases.runtime.block_on(copy.run(&databases, "load-2")).unwrap();
+        let expected = if target.get("primary_key").is_some() { "1a 2c" } else { "1a 2b 2c" };
+        let all = format!("select string_agg(id || v, ' ' order by id, v) from {into}");
+        assert_eq!(databases.dst(&all), expected, "{target}");
+    }
+}
