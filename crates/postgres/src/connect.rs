@@ -41,7 +41,7 @@ set standard_conforming_strings = on; set backslash_quote = 'safe_encoding'; \
 set row_security = off; set gin_fuzzy_search_limit = 0; \
 set default_transaction_isolation = 'read committed'; set default_transaction_deferrable = off; \
 set lock_timeout = 0; set idle_in_transaction_session_timeout = 0; set client_min_messages = 'warning'; \
-set exit_on_error = off; \
+set exit_on_error = off; set jit = off; \
 set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3; \
 select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'; \
 select set_config(name, value, false) from (values \

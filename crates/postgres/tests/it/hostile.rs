@@ -37,6 +37,8 @@ const HOSTILE: &[(&str, &str)] = &[
     ("zero_damaged_pages", "on"),
     ("ignore_checksum_failure", "on"),
     ("exit_on_error", "on"),
+    ("jit", "on"),
+    ("jit_above_cost", "0"),
     ("client_min_messages", "'debug5'"),
 ];
 
@@ -176,8 +178,8 @@ fn every_session_has_the_same_settings_and_keeps_a_stronger_commit() {
             let client = connect::Server::new(&settings).unwrap().connect().await.unwrap();
             let mut shown = Vec::new();
             for (setting, _) in HOSTILE.iter().filter(|(name, _)| {
-                // It changes no value.
-                *name != "escape_string_warning"
+                // They change no value.
+                !["escape_string_warning", "jit_above_cost"].contains(name)
             }) {
                 let row = client.query_one(&format!("show {setting}"), &[]).await.unwrap();
                 shown.push(format!("{setting} = {}", row.get::<_, String>(0)));
