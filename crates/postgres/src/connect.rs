@@ -26,6 +26,30 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 /// How long sent bytes may stay unacknowledged before the connection is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The settings of every session, whatever its role or database has set. `docs/guide/pipeline.md` lists
+/// them with their reasons.
+///
+/// Sent as one request after the connection is made. The path is first: it decides which functions and
+/// operators the others call. A setting that only some versions have, or that only some roles may set, is
+/// changed only if it has to be; where the server refuses that, the connection fails.
+const SESSION: &str = "\
+set quote_all_identifiers = off; set search_path = pg_catalog, pg_temp; \
+set client_encoding = 'UTF8'; set DateStyle = 'ISO, YMD'; set IntervalStyle = 'postgres'; \
+set TimeZone = 'UTC'; set extra_float_digits = 1; set bytea_output = 'hex'; set array_nulls = on; \
+set xmloption = 'content'; set transform_null_equals = off; \
+set standard_conforming_strings = on; set backslash_quote = 'safe_encoding'; \
+set row_security = off; set gin_fuzzy_search_limit = 0; \
+set default_transaction_isolation = 'read committed'; set default_transaction_deferrable = off; \
+set lock_timeout = 0; set idle_in_transaction_session_timeout = 0; set client_min_messages = 'warning'; \
+set exit_on_error = off; set jit = off; \
+set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3; \
+select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'; \
+select set_config(name, value, false) from (values \
+  ('idle_session_timeout', '0'), ('transaction_timeout', '0'), \
+  ('session_replication_role', 'origin'), ('zero_damaged_pages', 'off'), \
+  ('ignore_checksum_failure', 'off')) wanted(name, value) \
+where current_setting(name, true) <> value";
+
 /// Connection settings of a server.
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -79,14 +103,8 @@ impl Server {
             .keepalives_interval(KEEPALIVE.1)
             .tcp_user_timeout(SEND_TIMEOUT)
             .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
-        let session = format!(
-            // The server, too, notices when the client has gone, and releases its locks.
-            "set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3; \
-             set statement_timeout = {timeout_ms}; set idle_in_transaction_session_timeout = 0; \
-             set client_encoding = 'UTF8'; set DateStyle = 'ISO'; set IntervalStyle = 'postgres'; \
-             set TimeZone = 'UTC'; set extra_float_digits = 1; set bytea_output = 'hex'; \
-             set search_path = pg_catalog"
-        );
+        // The server, too, notices when the client has gone, and releases its locks.
+        let session = format!("{SESSION}; set statement_timeout = {timeout_ms}");
         let tls = is_encrypted.then(|| trusting(settings.tls_ca_file.as_deref()));
         let name = format!("PostgreSQL {database} at {host}:{port} as {user}");
         Ok(Server { config, session, tls: tls.transpose()?.map(Arc::new), name })
@@ -266,6 +284,13 @@ fn passes(code: &SqlState) -> bool {
         SqlState::READ_ONLY_SQL_TRANSACTION,
     ];
     is_resource || passing.contains(code)
+}
+
+/// Whether the server refused to convert a text to the client's encoding, or from it.
+#[must_use]
+pub fn is_of_encoding(error: &tokio_postgres::Error) -> bool {
+    let of = [SqlState::CHARACTER_NOT_IN_REPERTOIRE, SqlState::UNTRANSLATABLE_CHARACTER];
+    error.code().is_some_and(|code| of.contains(code))
 }
 
 /// Whether the server refused the rows: their values, or constraints they violate.

@@ -12,6 +12,9 @@ use crate::{free_port, left_out, say, shared};
 /// Where Debian installs the programs that are not on the path.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
+/// The directory of locales that were added to a server.
+const LOCALES: &str = "locales";
+
 /// One server for all concurrent tests of a process that do not kill it.
 static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
 
@@ -136,6 +139,26 @@ impl Postgres {
         while children.iter().any(runs) {}
     }
 
+    /// Makes a locale in UTF-8 known to it, such as `ja_JP`, and restarts it. Returns whether the locale's
+    /// description is installed or not required.
+    ///
+    /// # Panics
+    /// If the server does not run, or the description is required but not installed.
+    #[must_use]
+    pub fn add_locale(&self, name: &str) -> bool {
+        let locales = self.dir.join(LOCALES);
+        std::fs::create_dir_all(&locales).unwrap();
+        let mut compile = Command::new("localedef");
+        compile.args(["-i", name, "-f", "UTF-8"]).arg(locales.join(format!("{name}.UTF-8")));
+        if !compile.output().is_ok_and(|made| made.status.success()) {
+            left_out("descriptions of locales are not installed (apt-get install locales)");
+            return false;
+        }
+        self.kill();
+        self.start_again();
+        true
+    }
+
     /// Writes a file into its data directory that only the server may read.
     ///
     /// # Panics
@@ -229,6 +252,10 @@ impl Postgres {
             command = Command::new(program);
         }
         command.current_dir(&self.dir);
+        let locales = self.dir.join(LOCALES);
+        if locales.is_dir() {
+            command.env("LOCPATH", locales);
+        }
         command
     }
 

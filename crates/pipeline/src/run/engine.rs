@@ -7,10 +7,14 @@
 //!   rows.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use forebay_base::backoff::Backoff;
+use forebay_base::error_chain::chain;
 use forebay_sdk::ConnectorError;
-use forebay_sdk::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
+use forebay_sdk::connector::{
+    Claim, Destination, Form, Load, Round, Source, SourceStream, Target, Unit,
+};
 use forebay_sdk::run::Budget;
 use forebay_sdk::run::{Context, PhaseSeconds};
 use forebay_sdk::settings::{TargetSettings, WriteMode};
@@ -144,6 +148,48 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// Ends a load, with retries after transient failures.
+    ///
+    /// The end may have been committed although its answer was lost. That is asked for after every failure:
+    /// a load that is taken for unfinished would be reported as failed, and be copied again by the next run.
+    async fn finish(
+        &self,
+        target: &dyn Target,
+        settings: &TargetSettings,
+        load: &Load,
+        context: &Context,
+    ) -> Result<(), ConnectorError> {
+        let resources = &self.file.resources;
+        let mut backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
+        for attempt in 0.. {
+            let Err(error) = target.finish(load).await else { return Ok(()) };
+            let is_last = !error.is_retryable() || attempt >= resources.max_retries;
+            if !is_last {
+                let wait = backoff.delay();
+                tracing::warn!(
+                    stream = settings.stream, attempt, wait = ?wait,
+                    error = %chain(&error), "retrying the end of a load"
+                );
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = context.cancelled() => return Err(ConnectorError::Stopped),
+                }
+            }
+            match self.destination.last_load(settings).await {
+                Ok(Some((last, _))) if last.id == load.id && last.is_finished => return Ok(()),
+                Err(unknown) if is_last => {
+                    tracing::debug!(error = %chain(&unknown), "could not read the ledger");
+                }
+                Err(unknown) if !unknown.is_retryable() => return Err(unknown),
+                _ => {}
+            }
+            if is_last {
+                return Err(error);
+            }
+        }
+        Err(ConnectorError::Stopped)
+    }
+
     /// Copies a stream.
     async fn copy(
         &self,
@@ -173,7 +219,7 @@ impl<'a> Pipeline<'a> {
         let units = opened.stream.units().to_vec();
         if let Some(load) = &opened.to_end {
             target.prepare(load).await?;
-            target.finish(load).await?;
+            self.finish(&*target, &opened.settings, load, context).await?;
             report.resumed = true;
         }
         if units.is_empty() && opened.has_history && !opened.is_whole && opened.resumed.is_none() {
@@ -204,7 +250,7 @@ impl<'a> Pipeline<'a> {
             context,
         };
         let Copied { entries: new, content } = copying.units(&load.units, &entries).await?;
-        target.finish(&load).await?;
+        self.finish(&*target, &opened.settings, &load, context).await?;
         report.units = new.len();
         report.rows = new.iter().map(|entry| entry.rows).sum();
         report.dead = new.iter().map(|entry| entry.dead).sum();

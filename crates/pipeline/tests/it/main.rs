@@ -5,6 +5,7 @@ mod columns;
 mod differential;
 mod files;
 mod interrupted;
+mod lost_answers;
 mod other_tools;
 mod permissions;
 mod registry;

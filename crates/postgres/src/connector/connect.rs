@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::settings::{Settings, Tls};
-pub(super) use crate::connect::is_of_data;
+pub(super) use crate::connect::{is_of_data, is_of_encoding};
 use crate::{ServerSettings, connect};
 
 /// Connection settings of a server.

@@ -17,6 +17,7 @@ use super::connect::{is_of_data, refused};
 use super::load::Loader;
 use super::sql::literal;
 use super::tuples::{Tuple, split};
+use crate::bulk::Stored;
 
 /// Writes the acceptable rows, and stores the others as dead letters.
 pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Result<()> {
@@ -32,7 +33,7 @@ pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Resul
             continue;
         };
         let bytes = batch.slice(first.bytes.start..last.bytes.end);
-        match attempt(loader, bytes).await? {
+        match attempt(loader, bytes, rows.len() as u64).await? {
             Ok(()) => {
                 for tuple in tuples.get(rows).unwrap_or_default() {
                     loader.hash.add(batch.get(tuple.bytes.clone()).unwrap_or_default());
@@ -55,16 +56,26 @@ pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Resul
 }
 
 /// Tries these rows: writes all of them, or none. The inner error is the server's refusal.
-async fn attempt(loader: &Loader, tuples: Bytes) -> Result<Result<(), tokio_postgres::Error>> {
+async fn attempt(
+    loader: &Loader,
+    tuples: Bytes,
+    sent: u64,
+) -> Result<Result<(), tokio_postgres::Error>> {
     let act = |error| refused(loader.act(), error);
     loader.client.batch_execute("savepoint forebay_batch").await.map_err(act)?;
-    let mut done = loader.copy_once(tuples).await?.map(drop);
+    let mut done = loader.copy_once(tuples).await?;
+    if let Ok(stored) = done {
+        loader.check(Stored { stored, sent })?;
+    }
     let is_upsert = loader.shared.settings.write_mode == WriteMode::Upsert;
     if done.is_ok() && is_upsert {
-        done = loader.merge().await.map(drop);
+        done = loader.merge().await;
     }
     match done {
-        Ok(()) => {
+        Ok(merged) => {
+            if is_upsert {
+                loader.check_merged(Stored { stored: merged, sent }).await?;
+            }
             let tidy = if is_upsert { "truncate pg_temp.forebay_upsert; " } else { "" };
             let release = format!("{tidy}release savepoint forebay_batch");
             loader.client.batch_execute(&release).await.map_err(act)?;

@@ -16,6 +16,7 @@ use super::connect::{Pool, Server, refused};
 use super::kept::Kept;
 use super::known::known;
 use super::ledger::{self, Ledger};
+use super::money;
 use super::settings::Settings;
 use super::sql::TableName;
 use super::target::PostgresTarget;
@@ -152,6 +153,7 @@ impl Destination for PostgresDestination {
         let client = pool.client(Some(&context.phases)).await?;
         let found = table(&client, &name).await?;
         let columns = known(&client, found.as_ref(), columns).await?;
+        money::check(&client, &name, &columns.columns).await?;
         let kept = match &found {
             Some(_) if target.write_mode == WriteMode::Replace => Kept::of(&client, &name).await?,
             _ => Kept::default(),

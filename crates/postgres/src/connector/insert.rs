@@ -11,7 +11,7 @@ use super::connect::refused;
 use super::load::Loader;
 use super::sql::{assignments, idents};
 use super::tuples::all_fields;
-use crate::bulk::Encoded;
+use crate::bulk::{Encoded, Stored};
 
 /// Maximum number of rows of a statement.
 const ROWS_MAX: usize = 1000;
@@ -29,6 +29,9 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
         ));
     }
     let rows_max = (PARAMETERS_MAX / width).clamp(1, ROWS_MAX);
+    // With nothing but a key to write, a row whose key is there is left out.
+    let leaves_out =
+        loader.shared.settings.write_mode == WriteMode::Upsert && loader.has_only_key();
     let full = loader.client.prepare(&statement(loader, rows_max)).await;
     let full = full.map_err(|error| refused(loader.act(), error))?;
     for chunk in fields.chunks(rows_max * width) {
@@ -39,7 +42,10 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
         } else {
             loader.client.execute_raw(&statement(loader, rows), parameters).await
         };
-        done.map_err(|error| refused(loader.act(), error))?;
+        let stored = done.map_err(|error| refused(loader.act(), error))?;
+        if !leaves_out {
+            loader.check(Stored { stored, sent: rows as u64 })?;
+        }
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use tokio_postgres::{Client, Statement};
 use super::connect::{Pool, refused};
 use super::ledger::{Ledger, share_lock};
 use super::sql::{TableName, assignments, idents};
-use crate::bulk::Copy;
+use crate::bulk::{Copy, Stored};
 
 /// State shared by the writers of a table.
 pub(super) struct Shared {
@@ -65,11 +65,13 @@ pub(super) struct Loader {
 impl Loader {
     pub(super) async fn begin(shared: &Arc<Shared>, into: &TableName, unit: &Unit) -> Result<Self> {
         let client = shared.client().await?;
-        let mut begin = format!("begin; {}", share_lock(&shared.settings));
+        // What a policy does not permit to write is an error of its own: nothing is left out.
+        let begin = "begin; set local row_security = on";
+        let mut begin = format!("{begin}; {}", share_lock(&shared.settings));
         if shared.settings.write_mode == WriteMode::Upsert {
             let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
             begin.push_str(&format!(
-                "; create temp table forebay_upsert on commit drop as select {names} from {} \
+                "; create temp table forebay_upsert using heap on commit drop as select {names} from {} \
                  with no data",
                 into.sql()
             ));
@@ -198,11 +200,35 @@ impl Loader {
         let Some(copy) = self.copy.take() else { return Ok(()) };
         let act = |error| refused(self.act(), error);
         let rows = copy.finish().await.map_err(act)?;
-        rows.check().map_err(|found| ConnectorError::data(self.act(), found))?;
+        self.check(rows)?;
         if self.shared.settings.write_mode == WriteMode::Upsert {
-            self.merge().await.map_err(act)?;
+            let stored = self.merge().await.map_err(act)?;
+            self.check_merged(Stored { stored, ..rows }).await?;
         }
         Ok(())
+    }
+
+    /// Fails if the server stored other rows than were sent: a trigger or a rule left some out.
+    pub(super) fn check(&self, rows: Stored) -> Result<()> {
+        rows.check().map_err(|found| ConnectorError::data(self.act(), found))
+    }
+
+    /// Whether no column but those of the key is written.
+    pub(super) fn has_only_key(&self) -> bool {
+        let key = &self.shared.settings.primary_key;
+        self.shared.columns.iter().all(|column| key.contains(&column.name))
+    }
+
+    /// [`check`](Self::check) of the rows of an upsert, of which those with the same key are one.
+    pub(super) async fn check_merged(&self, rows: Stored) -> Result<()> {
+        if rows.stored == rows.sent || self.has_only_key() {
+            return Ok(());
+        }
+        let key = idents(self.shared.settings.primary_key.iter().map(String::as_str));
+        let count = format!("select count(*) from (select distinct {key} from {UPSERT_TABLE}) k");
+        let sent = self.client.query_typed_one(&count, &[]).await;
+        let sent: i64 = sent.map_err(|error| refused(self.act(), error))?.get(0);
+        self.check(Stored { sent: u64::try_from(sent).unwrap_or_default(), ..rows })
     }
 
     /// Stores dead letters, in the transaction of the unit.

@@ -13,7 +13,7 @@ use forebay_sdk::run::{Outlet, Phase};
 use futures_util::TryStreamExt as _;
 use tokio_postgres::Client;
 
-use super::connect::refused;
+use super::connect::{is_of_encoding, refused};
 
 /// How rows are read.
 pub(super) struct Reading<'a> {
@@ -102,6 +102,19 @@ impl Reading<'_> {
         if has_arrays { out.send(rows).await } else { out.send_hashed(rows, hash).await }
     }
 
+    /// The error of a row with a text that is not valid in the database's encoding, or unknown to UTF-8.
+    fn unreadable(&self, row: u64, error: &tokio_postgres::Error) -> ConnectorError {
+        let has_text = |column: &&Column| {
+            matches!(column.wire, Wire::Text | Wire::Jsonb | Wire::Opaque | Wire::Array { .. })
+        };
+        let names: Vec<&str> =
+            self.columns.iter().filter(has_text).map(|column| column.name.as_str()).collect();
+        ConnectorError::data(
+            format!("{}, row {row}", self.place),
+            format!("a text in one of the columns {}: {}", names.join(", "), chain(error)),
+        )
+    }
+
     /// Reads the output of `copy` into `out`.
     pub(super) async fn read(&self, client: &Client, copy: &str, out: &mut Outlet) -> Result<()> {
         let asked = Instant::now();
@@ -114,9 +127,18 @@ impl Reading<'_> {
         let broken =
             |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
         let mut fetching = Instant::now();
-        while let Some(bytes) =
-            rows.try_next().await.map_err(|error| refused(format!("read {}", self.place), error))?
-        {
+        let mut sent = 0;
+        loop {
+            let bytes = match rows.try_next().await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => break,
+                Err(error) if is_of_encoding(&error) => {
+                    // The server sends rows until one that it cannot convert.
+                    let left = maker.take(0).map_err(broken)?.map_or(0, |(_, hash)| hash.rows);
+                    return Err(self.unreadable(sent + left + 1, &error));
+                }
+                Err(error) => return Err(refused(format!("read {}", self.place), error)),
+            };
             maker.push(&bytes).map_err(broken)?;
             if maker.size() >= self.batch_size {
                 phases.add(Phase::Fetch, fetching);
@@ -124,6 +146,7 @@ impl Reading<'_> {
                 let batch = maker.take(self.capacity()).map_err(broken)?;
                 phases.add(Phase::Decode, decoding);
                 if let Some(batch) = batch {
+                    sent += batch.1.rows;
                     self.send(batch, out).await?;
                 }
                 if out.context().is_cancelled() {

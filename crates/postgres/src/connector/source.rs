@@ -27,6 +27,7 @@ use super::columns::Columns;
 use super::connect::{Pool, Server, refused};
 use super::horizon;
 use super::incremental;
+use super::money;
 use super::read::Reading;
 use super::settings::Settings;
 use super::sql::{TableName, ident, idents, literal};
@@ -130,6 +131,9 @@ impl Source for PostgresSource {
         let ((), found) = try_join(begin, table(&client, &name)).await?;
         let found = found.ok_or_else(|| missing(&name, &pool.server))?;
         let columns = Columns::choose(&found, stream, opening.form)?;
+        if opening.form != Form::PlainRecords {
+            money::check(&client, &name, &columns.columns).await?;
+        }
         let parts = match (stream.sync_mode, &opening.division) {
             (SyncMode::Incremental, Division::As(units)) => Parts::recorded(units),
             (SyncMode::Incremental, _) => {

@@ -189,9 +189,8 @@ impl Session {
         let timeout_ms = self.lock_timeout.as_millis().max(1);
         let key = layout::lock_key(&self.layout.name);
         let sql = format!(
-            "SET lock_timeout = {timeout_ms}; SELECT pg_advisory_lock({key}); RESET lock_timeout; \
-             SELECT set_config('synchronous_commit', 'on', false) \
-              WHERE current_setting('synchronous_commit') = 'off'; SHOW server_encoding"
+            "SET lock_timeout = {timeout_ms}; SELECT pg_advisory_lock({key}); SET lock_timeout = 0; \
+             SHOW server_encoding"
         );
         let answer = match self.ask("lock the sink", &sql) {
             // This waited for the sink's lock; nothing else is locked here.

@@ -37,7 +37,7 @@ impl Databases {
         forebay_testing::Postgres::query(&self.pg, "dst", sql)
     }
 
-    fn settings(&self, database: &str, user: &str) -> Settings {
+    pub(crate) fn settings(&self, database: &str, user: &str) -> Settings {
         serde_json::from_value(serde_json::json!({
             "port": self.pg.port(), "database": database, "user": user,
         }))
@@ -49,7 +49,11 @@ impl Databases {
     }
 
     pub(crate) fn source(&self) -> PostgresSource {
-        PostgresSource::new(self.settings("src", "postgres"))
+        self.source_of("src", "postgres")
+    }
+
+    pub(crate) fn source_of(&self, database: &str, user: &str) -> PostgresSource {
+        PostgresSource::new(self.settings(database, user))
     }
 }
 
@@ -59,7 +63,10 @@ pub(crate) struct Copy {
     pub(crate) stream: serde_json::Value,
     pub(crate) into: String,
     pub(crate) target: serde_json::Value,
+    /// The role that writes.
     pub(crate) user: &'static str,
+    /// The database and the role that are read.
+    pub(crate) from: (&'static str, &'static str),
     pub(crate) division: Division,
     pub(crate) since: Option<Cursor>,
     pub(crate) unit_size: u64,
@@ -70,7 +77,8 @@ impl Copy {
     pub(crate) fn new(stream: serde_json::Value, into: &str, target: serde_json::Value) -> Self {
         let into = into.to_owned();
         let division = Division::Any;
-        Self { stream, into, target, user: "postgres", division, since: None, unit_size: 64 << 20 }
+        let (user, from) = ("postgres", ("src", "postgres"));
+        Self { stream, into, target, user, from, division, since: None, unit_size: 64 << 20 }
     }
 
     /// `replace` of a table by the table `t`.
@@ -106,7 +114,7 @@ impl Copy {
         databases: &Databases,
         context: &Context,
     ) -> Result<(Arc<dyn SourceStream>, Arc<dyn Target>)> {
-        let source = databases.source();
+        let source = databases.source_of(self.from.0, self.from.1);
         let stream: StreamSettings = serde_json::from_value(self.stream.clone()).unwrap();
         let opening = |form| Opening {
             form,

@@ -6,7 +6,9 @@
 mod conformance;
 mod copying;
 mod destination;
+mod encodings;
 mod exchange;
+mod hostile;
 mod odd;
 mod pg;
 mod pooler;

@@ -102,7 +102,7 @@ fn a_name_that_is_too_long_is_refused_and_not_shortened() {
 }
 
 /// Types, and values of them.
-const TYPES: &[(&str, &str)] = &[
+pub(crate) const TYPES: &[(&str, &str)] = &[
     (
         "timestamptz",
         "('infinity'), ('-infinity'), ('4713-01-01 00:00:00 BC'), ('294246-12-31 23:59:59.999999Z')",
@@ -163,6 +163,42 @@ const TYPES: &[(&str, &str)] = &[
     ("tid", "('(4294967295,65535)')"),
     ("pg_snapshot", "('10:20:10,14')"),
     ("ltree", "('a.b.c')"),
+    ("macaddr", "('08:00:2b:01:02:03')"),
+    ("line", "('{1,-2,3}')"),
+    ("lseg", "('[(0,0),(1e-300,1)]')"),
+    ("box", "('(1,1),(0,0)')"),
+    ("path", "('[(0,0),(1,1)]'), ('((0,0),(1,1))')"),
+    ("circle", "('<(0.1,0.2),3>')"),
+    ("int2vector", "('1 2 3')"),
+    ("oidvector", "('1 4294967295')"),
+    ("numrange", "('(0.10,1e100]'), ('[NaN,)'), ('(-Infinity,Infinity)')"),
+    ("daterange[]", "(array['[-infinity,2024-02-29)'::daterange, null, 'empty'])"),
+    ("nummultirange", "('{[1.0,2.00),(3,)}')"),
+    (
+        "interval",
+        "('178956970 years 7 mons 2147483647 days'), ('-178956970 years -8 mons -2147483648 days')",
+    ),
+    (
+        "numeric(1000,500)",
+        "(repeat('9', 500) || '.' || repeat('9', 500)), ('-0.' || repeat('0', 499) || '1')",
+    ),
+    ("char(3)[]", "('{a, \"b  \", NULL}')"),
+    ("varchar(5)", "('a  '), ('   ')"),
+    ("text", "('NULL'), ('\\N'), ('{}'), ('\\.')"),
+    ("json", "('{\"\\u0000\": \"\\ud800\"}'), ('\"\\u0000\"')"),
+    ("money[]", "('{0.01, NULL, -0.01}')"),
+    ("interval[]", "('{1 mon -1 day, NULL}')"),
+    ("timetz[]", "('{24:00-15:59}')"),
+    ("inet[]", "('{::1, 10.0.0.1/8}')"),
+    ("bit(3)[]", "('{101, 010}')"),
+    ("bytea[]", "(array[''::bytea, null, '\\x5c00'])"),
+    ("jsonb[]", "(array['{\"a\": 1.00}'::jsonb, 'null', null])"),
+    ("xid8[]", "('{18446744073709551615}')"),
+    ("other.smaller", "(5)"),
+    (
+        "other.nested",
+        "(row(row(1, 'x')::other.pair, array[row(2, null)::other.pair], '[a,b)')::other.nested), (row(null, null, null)::other.nested)",
+    ),
     ("cube", "('(1,2),(3,4)')"),
 ];
 
@@ -174,20 +210,22 @@ const ONLY_TUPLES: &[(&str, &str, &str)] = &[
     ("numeric(10,2)", "('NaN')", "NaN"),
 ];
 
-const KNOWN: &str = "
+pub(crate) const KNOWN: &str = "
 create extension hstore; create extension citext; create extension ltree; create extension cube;
 create schema other; create type other.pair as (n int, t text); create type other.mood as enum ('sad', 'it''s, \"odd\"');
 create domain other.positive as int check (value > 0); create domain other.positives as int[] check (array_length(value, 1) < 9);
-create type other.range_of_text as range (subtype = text)";
+create type other.range_of_text as range (subtype = text);
+create domain other.smaller as other.positive check (value < 10);
+create type other.nested as (a other.pair, b other.pair[], c other.range_of_text)";
 
 /// The texts of all values, in order.
-fn texts(table: &str) -> String {
+pub(crate) fn texts(table: &str) -> String {
     format!("select string_agg(coalesce(t.v::text, 'NULL'), '|' order by t.id) from {table} t")
 }
 
 /// Creates a table with values of a type at the source, and one at the destination that computes another
 /// column, so that rows cannot be passed through as they are.
-fn create(databases: &Databases, name: &str, of: &str, values: &str) {
+pub(crate) fn create(databases: &Databases, name: &str, of: &str, values: &str) {
     databases.src(&format!(
         "create table {name} (id int generated always as identity, v {of}); insert into {name} (v)
          select v::{of} from (values {values}) t(v); insert into {name} (v) values (null);

@@ -102,7 +102,7 @@ fn a_pooler_that_refuses_startup_options_is_passed_with_the_same_settings() {
     });
     assert_eq!(
         found,
-        ["pg_catalog", "ISO, MDY", "postgres", "UTC", "1", "hex", "UTF8", "7s", "30"]
+        ["pg_catalog, pg_temp", "ISO, YMD", "postgres", "UTC", "1", "hex", "UTF8", "7s", "30"]
     );
     assert!(!seen.lock().unwrap().is_empty());
 }
