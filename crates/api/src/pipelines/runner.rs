@@ -1,8 +1,11 @@
 //! Runs of pipelines inside the server, started by a request or by the schedule: one at a time for
 //! each pipeline, and a limited number in total.
 //!
-//! Invariants: a run is recorded before it starts and after it has ended; the server stops a run at
-//! a commit boundary, or drops it with its connections, and neither loses or duplicates a row.
+//! Invariants:
+//! - A run is recorded before it starts and after it has ended. Once the record says that it has
+//!   ended, the next one can start.
+//! - The server stops a run at a commit boundary, or drops it with its connections, and neither loses
+//!   or duplicates a row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,6 +57,15 @@ struct Inner {
 struct Table {
     by_pipeline: BTreeMap<String, Running>,
     is_closing: bool,
+}
+
+impl Table {
+    /// Removes a run, if it is there still.
+    fn remove(&mut self, pipeline: &str, run: &str) {
+        if self.by_pipeline.get(pipeline).is_some_and(|running| running.id == run) {
+            self.by_pipeline.remove(pipeline);
+        }
+    }
 }
 
 impl Runner {
@@ -154,10 +166,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut table = self.inner.running.lock();
-        if table.by_pipeline.get(&self.pipeline).is_some_and(|running| running.id == self.id) {
-            table.by_pipeline.remove(&self.pipeline);
-        }
+        self.inner.running.lock().remove(&self.pipeline, &self.id);
     }
 }
 
@@ -181,7 +190,7 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
             let at = progress(context);
             meter.advance(at);
             let run = context.run.to_string();
-            memory.remember(move |state| state.progress(&run, at, now_ms())).await;
+            memory.remember(move |memory| memory.progress(&run, at)).await;
         }
     };
     let ended: Result<Report, RunError> = tokio::select! {
@@ -232,25 +241,50 @@ impl Memory {
         // A report is plain data: a failure to write it as JSON would be a bug, and only the report
         // is lost.
         let report = ended.ok().and_then(|report| serde_json::to_string(&report).ok());
-        let (run, at) = (context.run.to_string(), progress(context));
-        self.remember(move |state| {
-            state.progress(&run, at, now_ms())?;
-            state.end(&run, outcome, error.as_deref(), report.as_deref(), now_ms())
+        let (pipeline, run, at) = (name.to_owned(), context.run.to_string(), progress(context));
+        self.remember(move |memory| {
+            memory.remove(&pipeline, &run, |state| {
+                state.progress(&run, at, now_ms())?;
+                state.end(&run, outcome, error.as_deref(), report.as_deref(), now_ms())
+            })
         })
         .await;
+    }
+
+    /// Records how far a run is.
+    fn progress(&self, run: &str, at: Progress) -> Result<(), StateError> {
+        let write = |state: &State| state.progress(run, at, now_ms());
+        write(&self.own.state.lock())?;
+        self.shared.as_ref().map_or(Ok(()), |shared| write(&shared.lock()))
+    }
+
+    /// Records with `write` that a run has ended, and removes it from the table.
+    ///
+    /// The server's own record, which its answers are from, comes last, and with the table locked: no
+    /// answer says that the run has ended while the next one would be refused. Both records are
+    /// written, even if one of them fails.
+    fn remove(
+        &self,
+        pipeline: &str,
+        run: &str,
+        write: impl Fn(&State) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
+        let shared = self.shared.as_ref().map_or(Ok(()), |shared| write(&shared.lock()));
+        let mut table = self.own.running.lock();
+        let own = write(&self.own.state.lock());
+        table.remove(pipeline, run);
+        drop(table);
+        own.and(shared)
     }
 
     /// Records something about a run. What the run copies does not depend on it, so a failure is
     /// logged and the run continues.
     async fn remember(
         self: &Arc<Self>,
-        write: impl Fn(&State) -> Result<(), StateError> + Send + 'static,
+        write: impl FnOnce(&Self) -> Result<(), StateError> + Send + 'static,
     ) {
         let memory = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || {
-            write(&memory.own.state.lock())?;
-            memory.shared.as_ref().map_or(Ok(()), |shared| write(&shared.lock()))
-        });
+        let written = tokio::task::spawn_blocking(move || write(&memory));
         match written.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
