@@ -12,44 +12,70 @@ use std::thread;
 use forebay_pipeline::config;
 use forebay_pipeline::run::{Options, Pipeline};
 use forebay_sdk::run::Context;
-use forebay_testing::Postgres;
+use forebay_testing::{Ferret, Postgres};
 use rusqlite::Connection;
 
-/// Reads one message of a client of PostgreSQL; `None` at the end of the connection.
-fn message(from: &mut TcpStream, is_first: bool) -> Option<Vec<u8>> {
-    // The first one has no kind before its length.
-    let head = if is_first { 4 } else { 5 };
-    let mut message = vec![0; head];
-    from.read_exact(&mut message).ok()?;
-    let length: [u8; 4] = message[head - 4..].try_into().unwrap();
-    message.resize(u32::from_be_bytes(length) as usize + head - 4, 0);
-    from.read_exact(&mut message[head..]).ok()?;
-    Some(message)
+/// A protocol: how long its first request is, and which requests change what is stored.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Postgres,
+    MongoDb,
 }
 
-/// Whether a message commits.
-fn commits(message: &[u8]) -> bool {
-    message.first() == Some(&b'Q') && message.ends_with(b"commit\0")
+impl Protocol {
+    /// Reads one request; `None` at the end of the connection.
+    fn request(self, from: &mut TcpStream, is_first: bool) -> Option<Vec<u8>> {
+        let head = match self {
+            Self::Postgres if !is_first => 5,
+            Self::Postgres | Self::MongoDb => 4,
+        };
+        let mut request = vec![0; head];
+        from.read_exact(&mut request).ok()?;
+        let length: [u8; 4] = request[head - 4..].try_into().unwrap();
+        // The length of PostgreSQL counts itself, but not the kind before it.
+        let length = match self {
+            Self::Postgres => u32::from_be_bytes(length) as usize + head - 4,
+            Self::MongoDb => u32::from_le_bytes(length) as usize,
+        };
+        request.resize(length, 0);
+        from.read_exact(&mut request[head..]).ok()?;
+        Some(request)
+    }
+
+    fn changes(self, request: &[u8]) -> bool {
+        let has = |part: &[u8]| request.windows(part.len()).any(|it| it == part);
+        match self {
+            Self::Postgres => request.first() == Some(&b'Q') && has(b"commit\0"),
+            // The name of a command is the first field of its document; beats of a claim come by the clock.
+            Self::MongoDb => {
+                let names = ["insert", "update", "delete", "create", "drop", "renameCollection"];
+                let name = request.get(26..).unwrap_or_default();
+                let starts =
+                    |of: &&str| name.starts_with(of.as_bytes()) && name.get(of.len()) == Some(&0);
+                names.iter().any(starts) && !has(b"beat\0")
+            }
+        }
+    }
 }
 
-/// What happens at a commit.
+/// What happens at a request.
 struct Cut {
-    /// Commits that pass before it.
+    /// Requests that pass before it.
     after: usize,
     /// Whether the server receives it and answers.
     arrives: bool,
-    /// The server, if it is killed and started again.
+    /// What happens to the server.
     kill: Option<Arc<Postgres>>,
 }
 
-/// A proxy that cuts the connection at one commit.
+/// A proxy that cuts the connection at one request that changes what is stored.
 struct Proxy {
     port: u16,
     cut: Arc<Mutex<Option<Cut>>>,
 }
 
 impl Proxy {
-    fn before(server: u16) -> Self {
+    fn before(server: u16, protocol: Protocol) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let cut = Arc::new(Mutex::new(None));
@@ -61,7 +87,7 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
-                thread::spawn(move || forward(client, server, &asked));
+                thread::spawn(move || forward(client, server, protocol, &asked));
             }
         });
         Self { port, cut }
@@ -71,13 +97,13 @@ impl Proxy {
         *self.cut.lock().unwrap() = Some(cut);
     }
 
-    /// Whether it was cut. If not, there were fewer commits.
+    /// Whether it was cut. If not, there were fewer requests.
     fn has_cut(&self) -> bool {
         self.cut.lock().unwrap().take().is_none()
     }
 }
 
-/// Whether this commit is to be cut.
+/// Whether this request is to be cut.
 fn due(asked: &Mutex<Option<Cut>>) -> Option<Cut> {
     let mut asked = asked.lock().unwrap();
     let cut = asked.as_mut()?;
@@ -88,15 +114,20 @@ fn due(asked: &Mutex<Option<Cut>>) -> Option<Cut> {
     None
 }
 
-fn forward(mut client: TcpStream, mut server: TcpStream, asked: &Mutex<Option<Cut>>) {
+fn forward(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    protocol: Protocol,
+    asked: &Mutex<Option<Cut>>,
+) {
     let is_cut = Arc::new(Mutex::new(false));
     let (answers, answered) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let mute = Arc::clone(&is_cut);
     let back = thread::spawn(move || answer(answers, answered, &mute));
     let mut is_first = true;
-    while let Some(request) = message(&mut client, is_first) {
+    while let Some(request) = protocol.request(&mut client, is_first) {
         is_first = false;
-        let cut = commits(&request).then(|| due(asked)).flatten();
+        let cut = protocol.changes(&request).then(|| due(asked)).flatten();
         let Some(cut) = cut else {
             if server.write_all(&request).is_err() {
                 break;
@@ -240,7 +271,7 @@ async fn a_cut_before_or_after_any_commit_of_postgresql_loses_and_doubles_nothin
     let Some(pg) = Postgres::start().map(Arc::new) else { return };
     let directory = tempfile::tempdir().unwrap();
     source(directory.path());
-    let proxy = Proxy::before(pg.port());
+    let proxy = Proxy::before(pg.port(), Protocol::Postgres);
     for mode in MODES {
         for arrives in [false, true] {
             let commits = cut_each(&pg, &proxy, directory.path(), *mode, (arrives, false)).await;
@@ -254,11 +285,68 @@ async fn a_postgresql_killed_before_or_after_any_commit_loses_and_doubles_nothin
     let Some(pg) = Postgres::start().map(Arc::new) else { return };
     let directory = tempfile::tempdir().unwrap();
     source(directory.path());
-    let proxy = Proxy::before(pg.port());
+    let proxy = Proxy::before(pg.port(), Protocol::Postgres);
     for mode in [MODES[0], MODES[6], MODES[8]] {
         for arrives in [false, true] {
             let commits = cut_each(&pg, &proxy, directory.path(), mode, (arrives, true)).await;
             assert!(commits >= 7, "{mode:?}: {commits} commits");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_before_or_after_any_write_of_mongodb_loses_and_doubles_nothing() {
+    let Some(ferret) = Ferret::start() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    source(directory.path());
+    let proxy = Proxy::before(ferret.port(), Protocol::MongoDb);
+    let from =
+        format!("use: sqlite\n  config: {{ path: '{}/in.sqlite' }}", directory.path().display());
+    let modes = [
+        (WHOLE, "write_mode: append"),
+        (INCREMENTAL, "write_mode: append"),
+        (WHOLE, "write_mode: replace"),
+        (WHOLE, UPSERT),
+    ];
+    for (number, (streams, mode)) in modes.into_iter().enumerate() {
+        for arrives in [false, true] {
+            for after in 0.. {
+                // A database for each attempt.
+                let database = format!("d{number}_{arrives}_{after}");
+                let at = |port: u16| {
+                    format!("use: mongodb\n  config: {{ port: {port}, database: {database} }}")
+                };
+                let to = format!("{}\n  {mode}", at(proxy.port));
+                proxy.cut(Cut { after, arrives, kill: None });
+                let first = run(directory.path(), streams, &from, &to).await;
+                let was_cut = proxy.has_cut();
+                let case = format!("{mode} {streams}: write {after}, arrives: {arrives}");
+                if let Err(error) = &first {
+                    assert!(was_cut, "{case}: {error}");
+                    let again = run(directory.path(), streams, &from, &to).await;
+                    again.unwrap_or_else(|error| panic!("{case}: {error}"));
+                }
+                // As a pipeline reads it.
+                let out = directory.path().join(format!("{database}.sqlite"));
+                let into = format!("use: sqlite\n  config: {{ path: '{}' }}", out.display());
+                run(directory.path(), WHOLE, &at(ferret.port()), &into).await.unwrap();
+                for table in ["t", "u"] {
+                    let sql = format!(
+                        "select count(*), count(distinct id), sum(id), sum(v = 'v' || id) from {table}"
+                    );
+                    let found: (u32, u32, u32, u32) = Connection::open(&out)
+                        .unwrap()
+                        .query_row(&sql, [], |row| {
+                            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                        })
+                        .unwrap();
+                    assert_eq!(found, (20, 20, 210, 20), "{case}: {table} after {first:?}");
+                }
+                if !was_cut {
+                    assert!(after >= 6, "{case}");
+                    break;
+                }
+            }
         }
     }
 }
