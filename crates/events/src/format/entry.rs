@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! kind       u8 = 1; or 2, then: size u32 and bytes of the note of a request (`request`); or 3, then:
-//!            the note's code, 32 bytes, and size and note as in 2
+//!            a code, 32 bytes, and size and note as in 2; or 4, then: a code
 //! first_seq  u64   position of the first event
 //! count      u32   events, at least 1; 0 only after a note
 //! ends       count times u32: where each leaf ends, ascending
 //! leaves     the canonical bytes, one after another
 //! ```
+
+use super::tree;
+use crate::merkle::Hash;
 
 /// The kind of an entry that holds a batch.
 const KIND_BATCH: u8 = 1;
@@ -15,40 +18,33 @@ const KIND_BATCH: u8 = 1;
 const KIND_NOTED: u8 = 2;
 /// The same with a code.
 const KIND_SEALED: u8 = 3;
-/// Bytes before the ends.
-pub(crate) const HEADER_SIZE: usize = 13;
+/// The kind of an entry that holds a batch with a code.
+const KIND_SEALED_BATCH: u8 = 4;
+/// Bytes before the ends, without code and note.
+const HEADER_SIZE: usize = 13;
 
-/// The bytes before the ends.
-pub(crate) fn header(first_seq: u64, count: u32) -> [u8; HEADER_SIZE] {
-    let mut out = [0; HEADER_SIZE];
-    out[0] = KIND_BATCH;
-    out[1..9].copy_from_slice(&first_seq.to_le_bytes());
-    out[9..].copy_from_slice(&count.to_le_bytes());
-    out
-}
-
-/// What precedes the events of an entry: the header, and the note of a request if there is one.
-///
-/// * `code`: that of the note, if it has one.
+/// What precedes the events of an entry: the header, the note of a request if there is one, and the
+/// code of both if the store makes codes.
 pub(crate) fn start(
     first_seq: u64,
     count: u32,
     note: Option<&[u8]>,
     code: Option<&[u8; 32]>,
 ) -> Vec<u8> {
-    let header = header(first_seq, count);
-    let Some(note) = note else { return header.to_vec() };
-    let mut out = Vec::with_capacity(HEADER_SIZE + 36 + note.len());
-    match code {
-        Some(code) => {
-            out.push(KIND_SEALED);
-            out.extend_from_slice(code);
-        }
-        None => out.push(KIND_NOTED),
+    let mut out = Vec::with_capacity(HEADER_SIZE + 36 + note.map_or(0, <[u8]>::len));
+    out.push(match (note.is_some(), code.is_some()) {
+        (false, false) => KIND_BATCH,
+        (true, false) => KIND_NOTED,
+        (true, true) => KIND_SEALED,
+        (false, true) => KIND_SEALED_BATCH,
+    });
+    out.extend_from_slice(code.map_or(&[][..], <[u8; 32]>::as_slice));
+    if let Some(note) = note {
+        out.extend_from_slice(&u32::try_from(note.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(note);
     }
-    out.extend_from_slice(&u32::try_from(note.len()).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(note);
-    out.extend_from_slice(&header[1..]);
+    out.extend_from_slice(&first_seq.to_le_bytes());
+    out.extend_from_slice(&count.to_le_bytes());
     out
 }
 
@@ -57,14 +53,27 @@ pub(crate) fn ends(ends: &[u32]) -> Vec<u8> {
     ends.iter().flat_map(|end| end.to_le_bytes()).collect()
 }
 
-/// The digest of an entry's events, with which the code of its note is made.
+/// The digest of an entry's events, with which the code of an entry with a note is made.
 ///
 /// * `ends`: as they are stored.
 pub(crate) fn events_digest(ends: &[u8], leaves: &[u8]) -> [u8; 32] {
     *blake3::Hasher::new().update(ends).update(leaves).finalize().as_bytes()
 }
 
-/// What the code of a note is made of: the note, where its events stand, and what they are.
+/// The digest of an entry's events, with which the code of an entry without a note is made.
+///
+/// * `hashes`: of its leaves, which the tree needs anyway.
+pub(crate) fn leaves_digest(hashes: &[Hash]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hashes.iter().for_each(|hash| {
+        hasher.update(&hash.0);
+    });
+    *hasher.finalize().as_bytes()
+}
+
+/// What the code of an entry is made of: where its events stand, what they are, and the note.
+///
+/// * `events`: [`events_digest`] beside a note, otherwise [`leaves_digest`].
 pub(crate) fn authenticated(first_seq: u64, count: u32, note: &[u8], events: &[u8; 32]) -> Vec<u8> {
     [&first_seq.to_le_bytes()[..], &count.to_le_bytes(), events, note].concat()
 }
@@ -74,7 +83,7 @@ pub(crate) fn authenticated(first_seq: u64, count: u32, note: &[u8], events: &[u
 pub(crate) struct BatchEntry<'a> {
     /// The note of a request.
     pub(crate) note: Option<&'a [u8]>,
-    /// Its code.
+    /// The code of note and events.
     pub(crate) code: Option<&'a [u8; 32]>,
     pub(crate) first_seq: u64,
     pub(crate) ends: Vec<u32>,
@@ -82,11 +91,34 @@ pub(crate) struct BatchEntry<'a> {
 }
 
 impl BatchEntry<'_> {
-    /// What the code of its note is made of.
-    pub(crate) fn authenticated(&self) -> Vec<u8> {
-        let events = events_digest(&ends(&self.ends), self.leaves);
+    /// What its code is made of.
+    ///
+    /// * `hashes`: returns those of its leaves; used only without a note.
+    pub(crate) fn authenticated(&self, hashes: impl FnOnce() -> Vec<Hash>) -> Vec<u8> {
+        let events = match self.note {
+            Some(_) => events_digest(&ends(&self.ends), self.leaves),
+            None => leaves_digest(&hashes()),
+        };
         let count = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
         authenticated(self.first_seq, count, self.note.unwrap_or_default(), &events)
+    }
+
+    /// The position after its last event.
+    pub(crate) fn end_seq(&self) -> u64 {
+        self.first_seq + self.ends.len() as u64
+    }
+
+    /// The hashes of its leaves.
+    pub(crate) fn hashes(&self) -> Vec<Hash> {
+        let mut start = 0;
+        let leaves = self.ends.iter().map(|&end| {
+            let leaf = self.leaves.get(start..end as usize).unwrap_or_default();
+            start = end as usize;
+            leaf
+        });
+        let mut hashes = Vec::with_capacity(self.ends.len());
+        tree::hashes(leaves, &mut hashes);
+        hashes
     }
 }
 
@@ -98,12 +130,14 @@ pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
     let (&kind, rest) = payload.split_first().ok_or("the entry is empty")?;
     let cut = "the entry's note is truncated";
     let (code, rest) = match kind {
-        KIND_SEALED => rest.split_first_chunk::<32>().map(|(code, rest)| (Some(code), rest)),
+        KIND_SEALED | KIND_SEALED_BATCH => {
+            rest.split_first_chunk::<32>().map(|(code, rest)| (Some(code), rest))
+        }
         _ => Some((None, rest)),
     }
     .ok_or(cut)?;
     let (note, rest) = match kind {
-        KIND_BATCH => (None, rest),
+        KIND_BATCH | KIND_SEALED_BATCH => (None, rest),
         KIND_NOTED | KIND_SEALED => {
             let (size, rest) = rest.split_first_chunk::<4>().ok_or(cut)?;
             let (note, rest) =
@@ -142,7 +176,7 @@ mod tests {
     fn an_entry_survives_and_no_cut_of_it_passes() {
         let leaves = b"onetwothree";
         let offsets = [3u32, 6, 11];
-        let mut payload = header(77, 3).to_vec();
+        let mut payload = start(77, 3, None, None);
         payload.extend(ends(&offsets));
         payload.extend(leaves);
         let entry = decode(&payload).unwrap();
@@ -151,7 +185,7 @@ mod tests {
         for cut in 0..payload.len() {
             assert!(decode(&payload[..cut]).is_err(), "{cut}");
         }
-        payload[0] = 4;
+        payload[0] = 5;
         assert!(decode(&payload).is_err());
     }
 
@@ -174,16 +208,23 @@ mod tests {
                 assert!(decode(&payload[..cut]).is_err(), "{cut}");
             }
         }
-        assert_eq!(start(77, 3, None, Some(&code)), header(77, 3));
-        assert!(decode(&header(77, 0)).is_err());
+        let mut sealed = start(77, 2, None, Some(&code));
+        sealed.extend(ends(&[3, 6]));
+        sealed.extend(b"onetwo");
+        let entry = decode(&sealed).unwrap();
+        assert_eq!((entry.note, entry.code, entry.leaves), (None, Some(&code), &b"onetwo"[..]));
+        for cut in 0..sealed.len() {
+            assert!(decode(&sealed[..cut]).is_err(), "{cut}");
+        }
+        assert!(decode(&start(77, 0, None, None)).is_err());
     }
 
     #[test]
     fn ends_that_go_back_are_refused() {
-        let mut payload = header(0, 2).to_vec();
+        let mut payload = start(0, 2, None, None);
         payload.extend(ends(&[3, 3]));
         payload.extend(b"abc");
         assert!(decode(&payload).is_err());
-        assert!(decode(&header(u64::MAX, 0)).is_err());
+        assert!(decode(&start(u64::MAX, 0, None, None)).is_err());
     }
 }

@@ -14,6 +14,7 @@ use forebay_log::{AppendError as LogAppendError, CommitError, Lsn};
 use parking_lot::MutexGuard;
 
 use super::error::AppendError;
+use super::seal::Kind;
 use super::tree::{Leaves, hashes_of};
 use super::{Inner, Sequencer};
 use crate::batch::Batch;
@@ -160,16 +161,22 @@ impl Inner {
         });
         let ends = entry::ends(run.ends());
         let count = run.len() as u64;
-        let events = encoded.as_ref().map(|_| entry::events_digest(&ends, run.leaf_bytes()));
+        let (kind, events) = match (&encoded, &hashes) {
+            (Some(_), _) => (Kind::Note, entry::events_digest(&ends, run.leaf_bytes())),
+            (None, hashes) => {
+                let hashes = hashes.as_deref().unwrap_or_default();
+                (Kind::Batch, entry::leaves_digest(hashes))
+            }
+        };
         let (mut sequencer, first_seq, end, epoch) = loop {
             let sequencer = lock()?;
             let first_seq = sequencer.next_seq;
             let (log, epoch) = self.journal.get().map_err(not_taken)?;
-            let code = encoded.as_deref().zip(events.as_ref()).and_then(|(note, events)| {
-                let what = entry::authenticated(first_seq, count as u32, note, events);
-                self.note_code(&log.id(), &what)
-            });
-            let header = entry::start(first_seq, count as u32, encoded.as_deref(), code.as_ref());
+            let note = encoded.as_deref();
+            let what =
+                entry::authenticated(first_seq, count as u32, note.unwrap_or_default(), &events);
+            let code = self.entry_code(kind, &log.id(), &what);
+            let header = entry::start(first_seq, count as u32, note, code.as_ref());
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             if let Some(source) = log.stalled() {
                 return Err(AppendError::Waiting(CommitError::Stalled { source }));

@@ -69,8 +69,8 @@ pub(crate) struct Manifest {
     pub(crate) root: Option<Hash>,
     /// The generation of the newest file of requests, which is at least this; only if sealed.
     pub(crate) requests: u64,
-    /// Position in the log from which notes of requests have codes; only if sealed.
-    pub(crate) notes_from: u64,
+    /// Position in the log from which entries have codes; only if sealed.
+    pub(crate) codes_from: u64,
 }
 
 /// A manifest that was read.
@@ -113,7 +113,7 @@ impl Manifest {
         let Some(key) = key else { return checked(out) };
         out.extend_from_slice(&self.root.unwrap_or_default().0);
         out.extend_from_slice(&self.requests.to_le_bytes());
-        out.extend_from_slice(&self.notes_from.to_le_bytes());
+        out.extend_from_slice(&self.codes_from.to_le_bytes());
         Sealer { key, log_id: &self.log_id }.seal(Kind::Manifest, out)
     }
 
@@ -153,11 +153,11 @@ impl Manifest {
         if expected != flushed_seq {
             return Err("its segments do not end at the stated position");
         }
-        let (mut root, mut requests, mut notes_from, mut unauthentic) = (None, 0, 0, None);
+        let (mut root, mut requests, mut codes_from, mut unauthentic) = (None, 0, 0, None);
         if sealed {
             root = Some(Hash(rest.take()?)).filter(|root| *root != Hash::default());
             requests = rest.number()?;
-            notes_from = rest.number()?;
+            codes_from = rest.number()?;
             unauthentic = match key {
                 Some(key) => Sealer { key, log_id: &log_id }.unseal(Kind::Manifest, bytes).err(),
                 None => Some(UNAUTHENTIC),
@@ -175,7 +175,7 @@ impl Manifest {
             segments,
             root,
             requests,
-            notes_from,
+            codes_from,
         };
         Ok(Found { manifest, unauthentic })
     }
@@ -279,7 +279,7 @@ mod tests {
             segments: vec![segment(7, 0, 10), segment(8, 10, 30)],
             root: Some(Hash([5; 32])),
             requests: 4,
-            notes_from: 64,
+            codes_from: 64,
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_manifest_of_version_2_has_no_code_and_no_fields_of_later_ones() {
-        let old = Manifest { sealed: false, root: None, requests: 0, notes_from: 0, ..manifest() };
+        let old = Manifest { sealed: false, root: None, requests: 0, codes_from: 0, ..manifest() };
         let bytes = old.encode(Some(&key(1)));
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_2.as_slice(), 61 + 2 * SEGMENT_SIZE + 4));
         assert_eq!(Manifest::decode(&bytes, None), found(old));
@@ -339,7 +339,7 @@ mod tests {
             policy,
             root: None,
             requests: 0,
-            notes_from: 0,
+            codes_from: 0,
             ..manifest()
         };
         let bytes = old.encode(None);

@@ -25,7 +25,7 @@ use super::options::Options;
 use super::read::Blocks;
 use super::replay::Replayed;
 use super::seal::FileKey;
-use super::sealing::{Notes, SmallFiles, read_key};
+use super::sealing::{Entries, SmallFiles, read_key};
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
@@ -272,9 +272,9 @@ impl Inner {
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
         let manifest = self.manifest.lock().clone();
-        let notes = Notes::of(&manifest, self.file_key.as_ref());
+        let entries = Entries::of(&manifest, self.file_key.as_ref(), self.signed_size());
         let from = Lsn(manifest.log_position);
-        replay::read(log, from, notes, &mut |Replayed { lsn, next, run, note }| {
+        replay::read(log, from, entries, &mut |Replayed { lsn, next, run, note }| {
             match note {
                 Ok(Some(note)) => self.requests.lock().add(note),
                 Ok(None) => {}
@@ -323,10 +323,14 @@ impl Inner {
 
     /// A store with fewer events than it signed for has lost its newest ones.
     fn refuse_rollback(&self) -> Result<(), OpenError> {
-        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
-        let signed = checkpoints.lock().latest.as_ref().map_or(0, |(latest, _)| latest.size);
-        let found = self.visible();
+        let (found, signed) = (self.visible(), self.signed_size());
         if found < signed { Err(OpenError::Truncated { found, signed }) } else { Ok(()) }
+    }
+
+    /// Number of events that the newest checkpoint covers.
+    fn signed_size(&self) -> u64 {
+        let latest = |found: &Mutex<Checkpoints>| Some(found.lock().latest.as_ref()?.0.size);
+        self.checkpoints.as_ref().and_then(latest).unwrap_or(0)
     }
 }
 
@@ -400,7 +404,7 @@ fn create(
         segments: Vec::new(),
         root: None,
         requests: 0,
-        notes_from: 0,
+        codes_from: 0,
     };
     // Its files have codes once there is a key.
     manifest.write(fs, dir, None).map_err(OpenError::Io)?;

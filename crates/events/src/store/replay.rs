@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use forebay_log::{Log, Lsn};
 
 use super::error::OpenError;
-use super::sealing::Notes;
+use super::sealing::{Entries, Judged};
 use crate::format::request::RequestNote;
 use crate::format::{entry, leaf};
 use crate::memory::Run;
@@ -31,7 +31,7 @@ pub(super) struct Replayed {
 pub(super) fn read(
     log: &Log,
     from: Lsn,
-    notes: Notes<'_>,
+    entries: Entries<'_>,
     each: &mut dyn FnMut(Replayed) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     let mut starts = vec![from];
@@ -48,7 +48,7 @@ pub(super) fn read(
                     let piece = next.fetch_add(1, Ordering::Relaxed);
                     let Some(&start) = starts.get(piece) else { return };
                     let end = starts.get(piece + 1).copied();
-                    let read = piece_of(log, start..end.unwrap_or(Lsn(u64::MAX)), notes, stop);
+                    let read = piece_of(log, start..end.unwrap_or(Lsn(u64::MAX)), entries, stop);
                     // The receiver has stopped if an earlier piece failed.
                     if send.send((piece, read)).is_err() {
                         return;
@@ -85,30 +85,31 @@ fn in_order(
 fn piece_of(
     log: &Log,
     range: Range<Lsn>,
-    notes: Notes<'_>,
+    entries: Entries<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<Replayed>, OpenError> {
-    let mut entries = Vec::new();
+    let mut replayed = Vec::new();
     let mut reader = log.reader(range.start);
     while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
         if found.lsn >= range.end || stop.load(Ordering::Relaxed) {
             break;
         }
-        let (run, note) = run_of(found.lsn, found.payload, notes)
+        let (run, note) = run_of(found.lsn, found.payload, entries)
             .map_err(|reason| OpenError::Entry { lsn: found.lsn.0, reason })?;
-        entries.push(Replayed { lsn: found.lsn, next: found.next, run, note });
+        replayed.push(Replayed { lsn: found.lsn, next: found.next, run, note });
     }
-    Ok(entries)
+    Ok(replayed)
 }
 
 /// Decodes a log entry as a run with its leaves split.
 fn run_of(
     lsn: Lsn,
     payload: &[u8],
-    notes: Notes<'_>,
+    entries: Entries<'_>,
 ) -> Result<(Run, Result<Option<RequestNote>, &'static str>), &'static str> {
     let batch = entry::decode(payload)?;
-    let note = notes.take(lsn.0, &batch)?;
+    let Judged { note, events } = entries.judge(lsn.0, &batch)?;
+    events?;
     let mut ids = Vec::with_capacity(batch.ends.len());
     let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
     let mut start = 0;

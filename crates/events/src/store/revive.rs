@@ -13,7 +13,7 @@ use super::error::OpenError;
 use super::open::open_log;
 use super::proofs::Source;
 use super::replay::{self, Replayed};
-use super::sealing::Notes;
+use super::sealing::Entries;
 use super::view::View;
 use super::{Inner, Sequencer};
 use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
@@ -35,16 +35,17 @@ impl Inner {
         }
         self.journal.take_down();
         let (log, _) = open_log(&self.fs, &self.dir, &self.options)?;
-        let (from, log_id, flushed) = {
-            let manifest = self.manifest.lock();
-            (Lsn(manifest.log_position), manifest.log_id, manifest.flushed_seq)
-        };
-        if log.id() != log_id {
+        let manifest = self.manifest.lock().clone();
+        if log.id() != manifest.log_id {
             return Err(OpenError::Foreign { path: self.dir.clone() });
         }
-        let (mut end_seq, mut log_end) = (flushed, from);
+        let from = Lsn(manifest.log_position);
+        let latest = checkpoints.as_ref().and_then(|checkpoints| checkpoints.latest.as_ref());
+        let signed = latest.map_or(0, |(latest, _)| latest.size);
+        let entries = Entries::of(&manifest, self.file_key.as_ref(), signed);
+        let (mut end_seq, mut log_end) = (manifest.flushed_seq, from);
         let mut read_end = from;
-        replay::read(&log, from, Notes::default(), &mut |Replayed { lsn, next, run, .. }| {
+        replay::read(&log, from, entries, &mut |Replayed { lsn, next, run, .. }| {
             read_end = next;
             if run.end_seq() <= end_seq {
                 return Ok(());
@@ -56,8 +57,7 @@ impl Inner {
             (end_seq, log_end) = (run.end_seq(), next);
             Ok(())
         })?;
-        let latest = checkpoints.as_ref().and_then(|checkpoints| checkpoints.latest.as_ref());
-        let promised = latest.map_or(0, |(latest, _)| latest.size).max(self.visible());
+        let promised = signed.max(self.visible());
         if end_seq < promised {
             let error = OpenError::Truncated { found: end_seq, signed: promised };
             sequencer.closed = Some(error.to_string());

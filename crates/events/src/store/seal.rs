@@ -43,8 +43,10 @@ pub(crate) enum Kind {
     Manifest,
     Arrivals,
     Requests,
-    /// A note of a request in the log.
+    /// An entry of the log with the note of a request.
     Note,
+    /// An entry of the log with events alone.
+    Batch,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
             Self::Arrivals => b"arrivals",
             Self::Requests => b"requests",
             Self::Note => b"log note",
+            Self::Batch => b"log data",
         }
     }
 }

@@ -85,45 +85,63 @@ impl SmallFiles {
     }
 }
 
-/// Which notes of requests in the log count.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Notes<'a> {
+/// Which entries of the log are the store's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entries<'a> {
     /// The key of the store's codes, and the id of its log.
     key: Option<(&'a FileKey, &'a [u8; 16])>,
-    /// From where notes must have codes: those before are in the file of requests.
+    /// From where entries must have codes: notes before it are in the file of requests.
     sealed_from: Option<u64>,
+    /// Number of events that the newest checkpoint covers: these are compared with the tree.
+    signed: u64,
 }
 
-impl<'a> Notes<'a> {
-    pub(super) fn of(manifest: &'a Manifest, key: Option<&'a FileKey>) -> Self {
-        let sealed_from = manifest.sealed.then_some(manifest.notes_from);
-        Self { key: key.map(|key| (key, &manifest.log_id)), sealed_from }
+/// What is used of an entry: its note, and whether its events are.
+#[derive(Debug)]
+pub(super) struct Judged {
+    /// The note, if it has one that counts; or why it does not count.
+    pub(super) note: Result<Option<RequestNote>, &'static str>,
+    /// Why its events are not used.
+    pub(super) events: Result<(), &'static str>,
+}
+
+impl<'a> Entries<'a> {
+    /// * `signed`: number of events that need no code.
+    pub(super) fn of(manifest: &'a Manifest, key: Option<&'a FileKey>, signed: u64) -> Self {
+        let sealed_from = manifest.sealed.then_some(manifest.codes_from);
+        Self { key: key.map(|key| (key, &manifest.log_id)), sealed_from, signed }
     }
 
-    /// The note of the entry at `lsn`, if it has one that counts; or why it does not count.
+    /// What is used of the entry at `lsn`.
     ///
     /// # Errors
-    /// The outer one: it cannot be read.
-    pub(super) fn take(
-        &self,
-        lsn: u64,
-        batch: &BatchEntry<'_>,
-    ) -> Result<Result<Option<RequestNote>, &'static str>, &'static str> {
-        let Some(bytes) = batch.note else { return Ok(Ok(None)) };
-        match (batch.code, self.sealed_from) {
-            (Some(code), _) => {
-                let valid = self.key.is_some_and(|(key, log_id)| {
-                    key.confirms(Kind::Note, log_id, &batch.authenticated(), code)
-                });
-                if !valid {
-                    return Ok(Err(UNAUTHENTIC));
-                }
-            }
-            (None, Some(from)) if lsn < from => return Ok(Ok(None)),
-            (None, Some(_)) => return Ok(Err("it has no authentication code: another wrote it")),
-            (None, None) => {}
+    /// Its note cannot be read.
+    pub(super) fn judge(&self, lsn: u64, batch: &BatchEntry<'_>) -> Result<Judged, &'static str> {
+        let unsigned = !batch.ends.is_empty() && batch.end_seq() > self.signed;
+        if batch.note.is_none() && !unsigned {
+            return Ok(Judged { note: Ok(None), events: Ok(()) });
         }
-        RequestNote::decode(bytes).map(|note| Ok(Some(note)))
+        let is_early = self.sealed_from.is_some_and(|from| lsn < from);
+        let valid = match (batch.code, self.sealed_from) {
+            (Some(code), _) => self.confirms(batch, code),
+            (None, Some(_)) if !is_early => Err("it has no authentication code: another wrote it"),
+            (None, _) => Ok(()),
+        };
+        let note = match (batch.note, valid) {
+            (None, _) => Ok(None),
+            (Some(_), Err(reason)) => Err(reason),
+            (Some(_), Ok(())) if batch.code.is_none() && is_early => Ok(None),
+            (Some(bytes), Ok(())) => Ok(Some(RequestNote::decode(bytes)?)),
+        };
+        Ok(Judged { note, events: if unsigned { valid } else { Ok(()) } })
+    }
+
+    fn confirms(&self, batch: &BatchEntry<'_>, code: &Code) -> Result<(), &'static str> {
+        let kind = if batch.note.is_some() { Kind::Note } else { Kind::Batch };
+        let valid = self.key.is_some_and(|(key, log_id)| {
+            key.confirms(kind, log_id, &batch.authenticated(|| batch.hashes()), code)
+        });
+        if valid { Ok(()) } else { Err(UNAUTHENTIC) }
     }
 }
 
@@ -137,9 +155,14 @@ impl Inner {
         self.unused.lock().push(("log", reason));
     }
 
-    /// The code of the note of a request, beside the events of an entry.
-    pub(super) fn note_code(&self, log_id: &[u8; 16], authenticated: &[u8]) -> Option<Code> {
-        Some(self.file_key.as_ref()?.code(Kind::Note, log_id, authenticated))
+    /// The code of an entry of the log.
+    pub(super) fn entry_code(
+        &self,
+        kind: Kind,
+        log_id: &[u8; 16],
+        authenticated: &[u8],
+    ) -> Option<Code> {
+        Some(self.file_key.as_ref()?.code(kind, log_id, authenticated))
     }
 
     /// Makes codes, if the store's files have them.
@@ -198,8 +221,8 @@ impl Inner {
             requests.generation()
         };
         next.requests = generation;
-        // Notes before it are in the file of requests.
-        next.notes_from = self.log_found.0;
+        // Notes before it are in the file of requests; events before it were accepted without a code.
+        next.codes_from = self.log_found.0;
         self.write_manifest(next).map_err(FlushError::Disk)
     }
 

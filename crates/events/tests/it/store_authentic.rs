@@ -456,6 +456,69 @@ fn notes_in_the_log_of_an_earlier_version_count_once_it_has_codes() {
     assert_eq!(entries(&store), [""; 0]);
 }
 
+#[test]
+fn events_that_no_checkpoint_covers_and_another_wrote_into_the_log_are_never_read_or_signed() {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    let empty = disk.fork();
+    append(&store, &clock, 3).unwrap();
+    append(&store, &clock, 2).unwrap();
+    assert!(!send(&store, "one"));
+    // As after a kill: nothing is signed.
+    let killed = disk.fork();
+    drop(store);
+    let own = payloads(&killed);
+    let kinds: Vec<u8> = own.iter().map(|payload| payload[0]).collect();
+    assert_eq!(&kinds[..3], [4, 4, 3]);
+    let reopened = |payloads: &[Vec<u8>]| {
+        let disk = empty.fork();
+        payloads.iter().for_each(|payload| append_to_log(&disk, payload));
+        let found = faults(&check(&disk, &[], None));
+        let fs: Arc<dyn FileSystem> = Arc::new(disk);
+        let opened = Store::open_quiet(fs, clock.clone(), Path::new(DIR), options());
+        (opened.map(|(store, _)| store), found)
+    };
+    let (opened, found) = reopened(&own);
+    assert_eq!(found, [""; 0]);
+    assert_eq!(opened.unwrap().len(), 6);
+    let plain = |payload: &[u8]| [&[1][..], &payload[33..]].concat();
+    let changed = |at: usize, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut all = own.clone();
+        change(&mut all[at]);
+        all
+    };
+    let last_bit = |payload: &mut Vec<u8>| *payload.last_mut().unwrap() ^= 1;
+    let swapped = |code: usize| own[code][1..33].to_vec();
+    let mut more = own.clone();
+    more.push(plain(&own[0]));
+    let next = 33..41;
+    more.last_mut().unwrap()[1..9].copy_from_slice(&6u64.to_le_bytes());
+    let mut again = own.clone();
+    again.push(own[0].clone());
+    again.last_mut().unwrap()[next].copy_from_slice(&6u64.to_le_bytes());
+    for (case, payloads) in [
+        ("another event", changed(1, &last_bit)),
+        ("another event beside a note", changed(2, &last_bit)),
+        ("without a code", changed(1, &|payload| *payload = plain(payload))),
+        (
+            "the code of another entry",
+            changed(1, &|payload| {
+                payload.splice(1..33, swapped(0));
+            }),
+        ),
+        ("one more", more),
+        ("one of its own again", again),
+    ] {
+        let (opened, found) = reopened(&payloads);
+        let refused = forebay_base::error_chain::chain(&opened.unwrap_err()).to_string();
+        assert!(refused.contains("authentication code"), "{case}: {refused}");
+        assert!(
+            found.iter().any(|fault| fault.contains("authentication code")),
+            "{case}: {found:?}"
+        );
+    }
+}
+
 /// The manifest without segments in the form of version 2.
 fn plain_manifest(disk: &SimFs) -> Vec<u8> {
     let mut manifest = read(disk, &path("manifest"))[..61].to_vec();

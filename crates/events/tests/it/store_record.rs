@@ -19,7 +19,7 @@ use forebay_events::store::{Fault, Retention, Verified};
 use forebay_events::{AppendError, Batch, BatchError, Draft, EventId, Options, ReadError, Store};
 
 use crate::store_model::{DIR, START_MS, now_ns};
-use crate::store_tamper::{check, forge, forget_history, last_segment, rows_of, write};
+use crate::store_tamper::{check, code, forge, forget_history, last_segment, read, rows_of, write};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 
@@ -155,7 +155,7 @@ fn no_client_appends_to_the_streams_of_the_store_itself() {
     }
 }
 
-/// Appends a prune entry for `indexes` to the log, as one who has the files could.
+/// Appends a prune entry for `indexes` to the log, as one who has the files and the key could.
 fn forge_entry(disk: &SimFs, first_seq: u64, indexes: (u64, u64)) {
     let count = indexes.1 - indexes.0 + 1;
     let raw = serde_json::json!({
@@ -168,9 +168,12 @@ fn forge_entry(disk: &SimFs, first_seq: u64, indexes: (u64, u64)) {
     let mut bytes = Vec::new();
     leaf::encode(&draft, EventId(1), START_MS as i64 * 1_000_000, SYSTEM_STREAM, &mut bytes)
         .unwrap();
-    let mut payload = vec![1];
-    payload.extend(first_seq.to_le_bytes());
-    payload.extend(1u32.to_le_bytes());
+    let place = [&first_seq.to_le_bytes()[..], &1u32.to_le_bytes()].concat();
+    let digest = *blake3::hash(&leaf_hash(&bytes).0).as_bytes();
+    let log_id = read(disk, &Path::new(DIR).join("manifest"))[33..49].to_vec();
+    let mut payload = vec![4];
+    payload.extend(code(disk, b"log data", &log_id, &[&place[..], &digest].concat()));
+    payload.extend(place);
     payload.extend((bytes.len() as u32).to_le_bytes());
     payload.extend(bytes);
     let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());

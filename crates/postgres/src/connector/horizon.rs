@@ -6,10 +6,13 @@
 //! - **From a sequence**: only a transaction that holds a lock on the table, on a part of it or on one
 //!   of its sequences has a value already; one that takes the lock later gets a larger value. These
 //!   transactions are waited for, prepared ones included. Others, however long they run, do not matter.
+//! - **From the statements that write the table**: as from a sequence, but the number may come from any
+//!   sequence of the database, and be drawn before the table is locked.
 //! - **From a clock**: `now()` is the time at which a transaction began, so any open transaction can
 //!   still write a row of that time. None is waited for: the limit is moved before the beginning of the
 //!   oldest one, and later rows belong to the next run.
-//! - **Unknown** (a view, a foreign table, a transaction's number): every open transaction is waited for.
+//! - **Unknown** (a view, a foreign table, a transaction's number, an expression, a trigger): every open
+//!   transaction is waited for.
 //!
 //! A standby shows neither the locks nor the transactions of its primary, so it is refused.
 
@@ -22,14 +25,20 @@ use tokio_postgres::Client;
 use super::catalog::Table;
 use super::connect::refused;
 use super::incremental::last_value;
+use super::origin::{self, Origin};
 use super::sql::literal;
 
 /// How often it is checked whether a transaction has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Transactions that hold a lock on a table, its parts or the sequences that these own or use, by which
-/// they can have written: as `others`, with an SQL expression of the table.
-fn writers(table: &str) -> String {
+/// they can have written: as `others`.
+///
+/// * `table`: an SQL expression.
+/// * `is_any_sequence`: whether a lock on any sequence counts.
+fn writers(table: &str, is_any_sequence: bool) -> String {
+    let any =
+        if is_any_sequence { "union select oid from pg_class where relkind = 'S'" } else { "" };
     format!(
         "
 with recursive parts(oid) as (
@@ -44,6 +53,7 @@ with recursive parts(oid) as (
     join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
       and d.refclassid = 'pg_class'::regclass
     join pg_class c on c.oid = d.refobjid and c.relkind = 'S'
+  {any}
 ), others as (
   select l.virtualtransaction, l.pid from pg_locks l
   where l.locktype = 'relation' and l.granted and l.relation in (select oid from relations)
@@ -80,36 +90,6 @@ with others as (
     )
 }
 
-/// Where the values of a column come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Sequence,
-    /// `is_zoned`: whether the values say in which zone the clock is.
-    Clock {
-        is_zoned: bool,
-    },
-    Unknown,
-}
-
-impl Origin {
-    fn of(table: &Table, column: &str) -> Self {
-        let ty = table.column(column).map_or("", |column| column.pg_type.name.as_str());
-        // A transaction has its number before it writes any certain table.
-        if !matches!(table.kind, 'r' | 'p') || ty == "xid8" {
-            Self::Unknown
-        } else if is_time(ty) {
-            Self::Clock { is_zoned: ty.ends_with("with time zone") }
-        } else {
-            Self::Sequence
-        }
-    }
-}
-
-/// Whether values of a type are times.
-pub(super) fn is_time(ty: &str) -> bool {
-    ty.starts_with("timestamp") || ty == "date"
-}
-
 /// Refuses a server that cannot know which transactions are open.
 pub(super) async fn refuse_standby(client: &Client, table: &Table) -> Result<()> {
     let asked = client.query_one("select pg_is_in_recovery()", &[]).await;
@@ -137,9 +117,12 @@ pub(super) async fn settle(
     wait: Duration,
 ) -> Result<Option<String>> {
     let deadline = Instant::now() + wait;
-    let writers = writers(&literal(&table.name.sql()));
-    match Origin::of(table, column) {
-        Origin::Sequence => outlast(client, table, &writers, "true", deadline, wait).await?,
+    let origin = origin::find(client, table, column).await?;
+    let writers = writers(&literal(&table.name.sql()), origin == Origin::Writer);
+    match origin {
+        Origin::Sequence | Origin::Writer => {
+            outlast(client, table, &writers, "true", deadline, wait).await?
+        }
         Origin::Unknown => outlast(client, table, &open(), "true", deadline, wait).await?,
         Origin::Clock { is_zoned } => {
             // What is prepared has no known beginning, and holds its locks until it ends.

@@ -2,8 +2,8 @@
 //!
 //! An upper limit is fixed first: the current maximum, or less if a transaction that is still open may
 //! commit rows at or below it (`horizon`). Then the snapshot is taken, in which rows up to the limit are
-//! read. This relies on assumptions, which the plan states: values come from a sequence (without
-//! `cache`) or from the server's clock, and never decrease.
+//! read. This relies on assumptions, which the plan states: values come from a sequence or from the
+//! server's clock, and never decrease.
 //!
 //! Rows may have the same value. Those at the limit are counted with the cursor: if the next run finds
 //! more of them at or before the last row, it refuses, or reads them again where that does no harm.
@@ -22,6 +22,7 @@ use super::catalog::{Table, TableColumn, table};
 use super::columns::no_column;
 use super::connect::refused;
 use super::horizon;
+use super::origin;
 use super::sql::{TableName, ident, literal};
 use super::units::{Part, Parts};
 
@@ -313,7 +314,7 @@ pub(super) async fn parts(
             return Ok(nothing(notes));
         }
     }
-    if horizon::is_time(order.of) {
+    if origin::is_time(order.of) {
         notes.extend(order.note_future(cursor, &bound).await?);
     }
     // The last row at the limit, so that one added later with the same value is read next time.

@@ -1,7 +1,7 @@
 //! PostgreSQL, as a source and as a destination.
 //!
 //! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
-//! objects); `money`, `columns`, `units`, `incremental`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
+//! objects); `money`, `columns`, `units`, `incremental`, `origin`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
 //! `tuples`, `insert`, `dead`, `load`, `kept`, `exchange`, `replace`, `target`, `destination` (writing).
 
 mod catalog;
@@ -19,6 +19,7 @@ mod known;
 mod ledger;
 mod load;
 mod money;
+mod origin;
 mod read;
 mod replace;
 mod settings;

@@ -352,6 +352,50 @@ fn money_keeps_its_value_under_any_locale_or_is_refused() {
 }
 
 #[test]
+fn money_inside_other_values_is_refused_where_it_has_other_digits() {
+    let Some(databases) = Databases::new() else { return };
+    if !databases.pg.add_locale("ja_JP") {
+        return;
+    }
+    databases.pg.query("create role yen superuser login");
+    databases.pg.query("alter role yen set lc_monetary = 'ja_JP.UTF-8'");
+    let types = "create type pair as (a int, m money); create domain pairs as pair[];
+        create type span as range (subtype = money);
+        create type deep as (p pairs, n int); create type harmless as (a int, t text)";
+    databases.src(types);
+    databases.dst(types);
+    for (number, (of, value)) in [
+        ("pair", "(1, 1.23)"),
+        ("pair[]", "array[(1, 1.23)]::pair[]"),
+        ("pairs", "array[(1, 1.23)]::pair[]"),
+        ("span", "span(1.23::money, 2::money)"),
+        ("span_multirange", "'{[1.23,2)}'"),
+        ("deep", "(array[(1, 1.23)]::pair[], 2)"),
+        ("harmless", "(1, 'money')"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let table = format!("inner{number}");
+        databases.src(&format!(
+            "create table {table} (id int, v {of}); insert into {table} values (1, {value})"
+        ));
+        let run = |user: &'static str, load: &str| {
+            let copy = by(Copy::new(json!({ "name": table }), &table, json!({})), user, user);
+            databases.runtime.block_on(copy.run(&databases, load))
+        };
+        if of == "harmless" {
+            run("yen", "load-1").unwrap();
+            continue;
+        }
+        let refused = chain(&run("yen", "load-1").unwrap_err());
+        assert!(refused.contains("lc_monetary") && refused.contains("\"v\""), "{of}: {refused}");
+        run("postgres", "load-2").unwrap();
+        assert_eq!(databases.dst(&format!("select v = {value}::{of} from {table}")), "t", "{of}");
+    }
+}
+
+#[test]
 fn rows_that_a_trigger_leaves_out_are_an_error_in_every_mode() {
     let Some(databases) = Databases::new() else { return };
     databases

@@ -407,26 +407,71 @@ fn a_cursor_may_be_of_any_ordered_type_and_a_late_transaction_is_waited_for() {
 }
 
 #[test]
-fn a_transaction_that_has_its_number_but_has_not_written_the_table_is_waited_for() {
+fn a_transaction_that_has_its_value_but_has_not_written_the_table_is_waited_for() {
     use std::io::Write as _;
     let Some(pg) = crate::pg::postgres() else { return };
     pg.query(
-        "create table t (x xid8 default pg_current_xact_id(), v text); create table other (v int)",
+        "create table other (v int); create sequence s; \
+         create function stamp() returns trigger language plpgsql as \
+         $$begin new.x := txid_current(); return new; end$$",
     );
-    let mut late = pg.session("postgres");
-    let input = late.stdin.as_mut().unwrap();
-    writeln!(input, "begin; insert into other values (1); set application_name = 'late';").unwrap();
-    input.flush().unwrap();
-    while pg.query("select count(*) from pg_stat_activity where application_name = 'late'") == "0" {
+    for (number, (column, first, drawn)) in [
+        ("xid8 default pg_current_xact_id()", "insert into other values (1)", "default"),
+        ("bigint default txid_current()", "insert into other values (1)", "default"),
+        ("bigint default extract(epoch from now()) * 1000", "select 1", "default"),
+        // The statement has the number from a sequence that the table does not know.
+        ("bigint", "select nextval('s') as drawn \\gset", ":drawn"),
+        ("bigint default 0", "select nextval('s') as drawn \\gset", ":drawn"),
+        ("bigint /* by a trigger */", "insert into other values (1)", "0"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let table = format!("late{number}");
+        pg.query(&format!("create table {table} (x {column}, v text)"));
+        if column.contains("trigger") {
+            pg.query(&format!(
+                "create trigger stamp before insert on {table} for each row execute function stamp()"
+            ));
+        }
+        let mut late = pg.session("postgres");
+        let input = late.stdin.as_mut().unwrap();
+        writeln!(input, "begin;\n{first}\n;set application_name = '{table}';").unwrap();
+        input.flush().unwrap();
+        let named =
+            format!("select count(*) from pg_stat_activity where application_name = '{table}'");
+        while pg.query(&named) == "0" {}
+        let early = if drawn == ":drawn" { "nextval('s')" } else { drawn };
+        pg.query(&format!("insert into {table} values ({early}, 'early')"));
+        let stream = json!({ "name": table, "sync_mode": "incremental", "cursor_field": "x" });
+        let opened = Reader::new(&pg, "1ms").open(&stream, None, Division::Stable);
+        let error = opened.err().unwrap_or_else(|| panic!("{column}: was not waited for"));
+        assert!(error.to_string().contains("earlier transactions are still open"), "{error}");
+        let insert = format!("insert into {table} values ({drawn}, 'late'); commit;");
+        writeln!(late.stdin.as_mut().unwrap(), "{insert}").unwrap();
+        drop(late.stdin.take());
+        late.wait().unwrap();
+        assert_eq!(read(&Reader::new(&pg, "5s"), &stream, None).0, 2, "{column}");
     }
-    pg.query("insert into t (v) values ('early')");
-    let stream = json!({ "name": "t", "sync_mode": "incremental", "cursor_field": "x" });
-    let error = Reader::new(&pg, "1ms").open(&stream, None, Division::Stable).err().unwrap();
-    assert!(error.to_string().contains("earlier transactions are still open"), "{error}");
-    writeln!(late.stdin.as_mut().unwrap(), "insert into t (v) values ('late'); commit;").unwrap();
-    drop(late.stdin.take());
-    late.wait().unwrap();
-    assert_eq!(read(&Reader::new(&pg, "5s"), &stream, None).0, 2);
+}
+
+#[test]
+fn a_sequence_that_hands_out_numbers_in_advance_is_refused() {
+    let Some(pg) = crate::pg::postgres() else { return };
+    pg.query(
+        "create sequence s cache 50; create table drawn (id bigint default nextval('s'), v text); \
+         create table own (id bigint generated always as identity (cache 2), v text); \
+         insert into drawn (v) values ('a'); insert into own (v) values ('a')",
+    );
+    for table in ["drawn", "own"] {
+        let stream = json!({ "name": table, "sync_mode": "incremental", "cursor_field": "id" });
+        let refused = Reader::new(&pg, "5s").open(&stream, None, Division::Stable).err().unwrap();
+        let text = forebay_base::error_chain::chain(&refused).to_string();
+        assert!(text.contains("cache") && text.contains("alter sequence"), "{text}");
+    }
+    pg.query("alter sequence s cache 1");
+    let stream = json!({ "name": "drawn", "sync_mode": "incremental", "cursor_field": "id" });
+    assert_eq!(read(&Reader::new(&pg, "5s"), &stream, None).0, 1);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::segment::Segment;
 use crate::store::manifest::{Manifest, segment_path};
 use crate::store::proofs;
 use crate::store::seal::FileKey;
-use crate::store::sealing::Notes;
+use crate::store::sealing::Entries;
 
 impl Verifying<'_> {
     /// Reads the log from where the segments end; returns the position after its last event.
@@ -32,7 +32,7 @@ impl Verifying<'_> {
         let merkle = self.manifest.merkle;
         let entries = &mut self.entries;
         let manifest = self.manifest.clone();
-        let notes = Notes::of(&manifest, key);
+        let own = Entries::of(&manifest, key, 0);
         let mut unused = Vec::new();
         let checked = forebay_log::check_entries(
             &**self.fs,
@@ -41,11 +41,7 @@ impl Verifying<'_> {
                 if found.lsn < from || !faults.is_empty() {
                     return;
                 }
-                let note =
-                    entry::decode(found.payload).map(|batch| notes.take(found.lsn.0, &batch));
-                if let Ok(Ok(Err(reason)) | Err(reason)) = note {
-                    unused.push(format!("the note of a request at {}: {reason}", found.lsn));
-                }
+                unused.extend(judge(&own, &found));
                 match entry_hashes(found.payload, merkle, &mut hashes) {
                     Ok((first_seq, count, size)) if first_seq == end_seq => {
                         entries.extend(entries_of(found.payload));
@@ -78,6 +74,20 @@ impl Verifying<'_> {
         self.verified.events += events;
         self.verified.leaf_bytes += leaf_bytes;
         end_seq
+    }
+}
+
+/// What is not used of an entry, and why.
+fn judge(own: &Entries<'_>, found: &forebay_log::CheckedEntry<'_>) -> Vec<String> {
+    let Ok(batch) = entry::decode(found.payload) else { return Vec::new() };
+    let note = |reason| format!("the note of a request at {}: {reason}", found.lsn);
+    match own.judge(found.lsn.0, &batch) {
+        Ok(judged) => {
+            let events = judged.events.err();
+            let events = events.map(|reason| format!("the entry at {}: {reason}", found.lsn));
+            judged.note.err().map(note).into_iter().chain(events).collect()
+        }
+        Err(reason) => vec![note(reason)],
     }
 }
 
