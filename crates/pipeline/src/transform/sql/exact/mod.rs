@@ -15,6 +15,7 @@
 //!
 //! Invariants:
 //! * Integers stay integers, decimals decimals. What a type cannot hold is an error.
+//! * A function that computes in floating point is not given decimals ([`INEXACT`]).
 //! * Quotients and averages of decimals have [`QUOTIENT_SCALE`] digits after the point, as far as
 //!   the type has room for them, and are rounded half away from zero.
 
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -48,6 +50,27 @@ use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
 
 /// Number of digits after the point of a quotient or an average.
 const QUOTIENT_SCALE: i8 = 24;
+
+/// Functions of decimals that the engine computes in floating point, but PostgreSQL with all digits.
+const INEXACT: [&str; 17] = [
+    "trunc",
+    "power",
+    "pow",
+    "sqrt",
+    "exp",
+    "ln",
+    "log",
+    "log10",
+    "stddev",
+    "stddev_samp",
+    "stddev_pop",
+    "var",
+    "var_samp",
+    "var_sample",
+    "var_pop",
+    "var_population",
+    "variance",
+];
 
 /// Replaces the aggregates of a session.
 pub(super) fn register(session: &SessionContext) {
@@ -105,11 +128,31 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
                     }
                     _ => Ok(Transformed::no(Expr::Negative(of))),
                 },
+                Expr::ScalarFunction(call) => {
+                    refuse_inexact(call.name(), &call.args, schema)?;
+                    Ok(Transformed::no(Expr::ScalarFunction(call)))
+                }
+                Expr::AggregateFunction(call) => {
+                    refuse_inexact(call.func.name(), &call.params.args, schema)?;
+                    Ok(Transformed::no(Expr::AggregateFunction(call)))
+                }
                 other => Ok(Transformed::no(other)),
             }
         })
     })?;
     Ok(plan.data)
+}
+
+/// Refuses a function that would lose digits of its arguments.
+fn refuse_inexact(name: &str, args: &[Expr], schema: &DFSchema) -> Result<()> {
+    let is_decimal = |arg: &Expr| arg.get_type(schema).is_ok_and(|of| decimal(&of).is_some());
+    if INEXACT.contains(&name) && args.iter().any(is_decimal) {
+        return plan_err!(
+            "{name} of numeric would lose digits: it is computed in floating point; write \
+             {name}(cast(... as double precision)) if that is precise enough"
+        );
+    }
+    Ok(())
 }
 
 /// Replaces inexact casts, also those that the engine adds.
@@ -151,7 +194,7 @@ impl AnalyzerRule for Casts {
 /// Rewrites the expressions of a node from the bottom. Their names stay.
 fn rewritten(
     plan: LogicalPlan,
-    rewrite: &dyn Fn(Expr, &datafusion::common::DFSchema) -> Result<Transformed<Expr>>,
+    rewrite: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = &plan {
