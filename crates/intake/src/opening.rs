@@ -6,12 +6,12 @@
 //! Invariants: no view is used before its checksums were verified (the document database's rows: when
 //! they are read); no blob file is removed on the word of a catalogue that was not verified.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
-use forebay_base::fs::{FileSystem, Lock};
+use forebay_base::fs::{FileSystem, Lock, set_database_aside};
 use forebay_log::{Log, Lsn, Recovery, SegmentInfo};
 use forebay_sink::{Position, Sink as _};
 use forebay_sqlite::SqliteSink;
@@ -122,30 +122,13 @@ pub(crate) fn open_catalogue(dir: &Path) -> Result<Opened, OpenError> {
     let state = damaged.as_ref().map(Catalogue::erasures);
     let seen = damaged.as_ref().map_or(0, Catalogue::position);
     drop(damaged);
-    set_aside(&path, &aside).map_err(|source| OpenError::Prepare { path: path.clone(), source })?;
+    set_database_aside(&path, &aside)
+        .map_err(|source| OpenError::Prepare { path: path.clone(), source })?;
     let mut catalogue = Catalogue::open(&path).map_err(OpenError::Catalogue)?;
     if let Some(state) = state {
         catalogue.set_erasures(state).map_err(OpenError::Catalogue)?;
     }
     Ok(Opened { catalogue, seen, is_rebuilt: true })
-}
-
-/// Renames a database and its write-ahead log. An earlier one that was set aside is replaced.
-fn set_aside(path: &Path, aside: &Path) -> std::io::Result<()> {
-    let beside = |path: &Path, suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    // The database last: until it is gone, the next start finds the same.
-    for suffix in ["-shm", "-wal", ""] {
-        let moved = std::fs::rename(beside(path, suffix), beside(aside, suffix));
-        match moved {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Opens the document database.

@@ -18,9 +18,11 @@ use std::{
     sync::Arc,
 };
 
+mod aside;
 mod real;
 pub mod sim;
 
+pub use aside::set_database_aside;
 pub use real::RealFs;
 
 /// Alignment in bytes of writes to a file made by [`FileSystem::create_direct`]: the largest

@@ -285,4 +285,46 @@ mod tests {
         assert_eq!(state.runs(None, 10, 3000).unwrap().len(), 3);
         assert!(state.run("none", 0).unwrap().is_none());
     }
+
+    #[test]
+    fn a_record_that_was_cut_or_altered_anywhere_is_set_aside_or_readable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipelines.sqlite");
+        let state = State::open(&path).unwrap();
+        for number in 0..50 {
+            state.begin(&format!("r{number}"), "p", number).unwrap();
+        }
+        drop(state);
+        let whole = ["", "-wal"].map(|suffix| {
+            let name = dir.path().join(format!("pipelines.sqlite{suffix}"));
+            (name.clone(), std::fs::read(&name).unwrap_or_default())
+        });
+        let restore = || {
+            for (name, bytes) in &whole {
+                std::fs::write(name, bytes).unwrap();
+            }
+        };
+        let works = |what: &str| {
+            let state = State::open(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
+            state.begin("next", "p", 100).unwrap();
+            assert_eq!(state.runs(Some("p"), 1, 100).unwrap()[0].run, "next", "{what}");
+        };
+        for (name, bytes) in &whole {
+            for at in (0..bytes.len()).step_by(97) {
+                restore();
+                std::fs::write(name, &bytes[..at]).unwrap();
+                works(&format!("{} cut at {at}", name.display()));
+                restore();
+                let mut altered = bytes.clone();
+                altered[at] ^= 0xff;
+                std::fs::write(name, altered).unwrap();
+                works(&format!("{} altered at {at}", name.display()));
+            }
+        }
+        restore();
+        std::fs::write(&path, b"no database at all, but long enough to have a header of one")
+            .unwrap();
+        works("another file");
+        assert!(dir.path().join("pipelines.damaged.sqlite").exists());
+    }
 }

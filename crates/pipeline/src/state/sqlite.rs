@@ -8,6 +8,7 @@ use std::cell::{RefCell, RefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_base::fs::set_database_aside;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -61,9 +62,27 @@ const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, ro
                        error, report";
 
 impl SqliteRuns {
-    /// Opens the file, or creates it.
+    /// Opens the file, or creates it. A damaged one is set aside: nothing that is copied depends on it.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
-        let held = hold(path).map_err(|source| unusable("open", path, source))?;
+        let opened = hold(path).and_then(|held| check(&held).map(|()| held));
+        let held = match opened {
+            Err(error) if is_damage(&error) => {
+                let aside = path.with_extension("damaged.sqlite");
+                tracing::warn!(
+                    %error,
+                    aside = %aside.display(),
+                    "the record of runs is damaged: it was set aside, and another begins"
+                );
+                set_database_aside(path, &aside).map_err(|source| StateError {
+                    act: "set aside",
+                    what: path.display().to_string(),
+                    source: source.into(),
+                })?;
+                hold(path)
+            }
+            opened => opened,
+        };
+        let held = held.map_err(|source| unusable("open", path, source))?;
         Ok(Self { held: RefCell::new(held), path: path.to_owned() })
     }
 
@@ -175,6 +194,23 @@ impl SqliteRuns {
             self.connection()?.query_row(&sql, [run], |row| Ok(record(found(row)?, now_ms)));
         found.optional().map_err(self.failed("read"))
     }
+}
+
+/// Whether a file is not such a record, or not whole.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    let codes = [rusqlite::ErrorCode::NotADatabase, rusqlite::ErrorCode::DatabaseCorrupt];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+}
+
+/// Reads the whole file, which is small, for damage.
+fn check(held: &Held) -> rusqlite::Result<()> {
+    let (Held::Shared(connection) | Held::Alone(connection)) = held else { return Ok(()) };
+    let found: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
+    if found == "ok" {
+        return Ok(());
+    }
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(code, Some(found)))
 }
 
 /// Opens the file: shared, or exclusively if there is no room for that.
