@@ -7,7 +7,7 @@ use super::bars::{
 /// What the cache promises, beside Redis in the same run: SET and GET of 100-byte values over 100
 /// connections, half of each. `*_of_redis_ratio` is the median over rounds of ours by theirs within
 /// a round, so that what slows the machine for a while slows both.
-pub(super) const BARS: [Bar; 17] = [
+pub(super) const BARS: [Bar; 23] = [
     aiming(
         value_at_most(
             "processor time per command, relative to Redis",
@@ -84,6 +84,36 @@ pub(super) const BARS: [Bar; 17] = [
         "cache_p1_logged_cpu_of_redis_ratio",
         0.6,
     ),
+    value_at_most(
+        "processor time at 10,000 commands per second, relative to Redis",
+        "cache_fixed_10k_cpu_of_redis_ratio",
+        0.75,
+    ),
+    value_at_most(
+        "99th percentile at 10,000 commands per second, relative to Redis",
+        "cache_fixed_10k_p99_of_redis_ratio",
+        1.0,
+    ),
+    value_at_most(
+        "processor time at 20,000 commands per second, relative to Redis",
+        "cache_fixed_20k_cpu_of_redis_ratio",
+        0.75,
+    ),
+    value_at_most(
+        "99th percentile at 20,000 commands per second, relative to Redis",
+        "cache_fixed_20k_p99_of_redis_ratio",
+        1.0,
+    ),
+    value_at_most(
+        "processor time at 40,000 commands per second, relative to Redis",
+        "cache_fixed_40k_cpu_of_redis_ratio",
+        0.75,
+    ),
+    value_at_most(
+        "99th percentile at 40,000 commands per second, relative to Redis",
+        "cache_fixed_40k_p99_of_redis_ratio",
+        1.0,
+    ),
     Bar {
         name: "resident bytes of a key of 16 and a value of 100 bytes",
         formula: Formula::Value("cache_bytes_per_key"),
@@ -146,7 +176,7 @@ pub(super) const CLAIMS: [Claim; 18] = [
 
 /// What each figure is. `redis_...` and `cache_...` (ours) come in pairs; `p16` is 16 commands sent
 /// at a time; `logged` is with the log on.
-pub(super) const FIGURES: [(&str, &str); 68] = [
+pub(super) const FIGURES: [(&str, &str); 86] = [
     ("cache_p16_rate_of_redis_ratio", "commands per second, 16 at a time, ours / theirs"),
     ("cache_p16_cpu_of_redis_ratio", "processor time of a command, 16 at a time, ours / theirs"),
     ("cache_p64_rate_of_redis_ratio", "commands per second, 64 at a time, ours / theirs"),
@@ -174,6 +204,33 @@ pub(super) const FIGURES: [(&str, &str); 68] = [
     ("redis_p1_light_cpu_us", "the same for Redis"),
     ("cache_p1_light_p99_ms", "99th percentile of the time a command of it takes"),
     ("redis_p1_light_p99_ms", "the same for Redis"),
+    ("cache_fixed_10k_cpu_us", "processor time of a command at 10,000 commands per second"),
+    ("redis_fixed_10k_cpu_us", "the same for Redis"),
+    ("cache_fixed_10k_p99_ms", "99th percentile at that rate, from the time a command was due"),
+    ("redis_fixed_10k_p99_ms", "the same for Redis"),
+    (
+        "cache_fixed_10k_cpu_of_redis_ratio",
+        "processor time of a command at that rate, ours / theirs",
+    ),
+    ("cache_fixed_10k_p99_of_redis_ratio", "99th percentile at that rate, ours / theirs"),
+    ("cache_fixed_20k_cpu_us", "processor time of a command at 20,000 commands per second"),
+    ("redis_fixed_20k_cpu_us", "the same for Redis"),
+    ("cache_fixed_20k_p99_ms", "99th percentile at that rate, from the time a command was due"),
+    ("redis_fixed_20k_p99_ms", "the same for Redis"),
+    (
+        "cache_fixed_20k_cpu_of_redis_ratio",
+        "processor time of a command at that rate, ours / theirs",
+    ),
+    ("cache_fixed_20k_p99_of_redis_ratio", "99th percentile at that rate, ours / theirs"),
+    ("cache_fixed_40k_cpu_us", "processor time of a command at 40,000 commands per second"),
+    ("redis_fixed_40k_cpu_us", "the same for Redis"),
+    ("cache_fixed_40k_p99_ms", "99th percentile at that rate, from the time a command was due"),
+    ("redis_fixed_40k_p99_ms", "the same for Redis"),
+    (
+        "cache_fixed_40k_cpu_of_redis_ratio",
+        "processor time of a command at that rate, ours / theirs",
+    ),
+    ("cache_fixed_40k_p99_of_redis_ratio", "99th percentile at that rate, ours / theirs"),
     ("cache_p16_per_s", "the same, 16 commands sent at a time"),
     ("cache_p64_per_s", "the same, 64 commands sent at a time"),
     ("cache_p1_logged_per_s", "the same with interval:50ms"),

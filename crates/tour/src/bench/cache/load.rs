@@ -75,11 +75,36 @@ pub(super) fn run(
 pub(super) fn run_light(peer: &Peer, plan: &Plan, test: Test) -> anyhow::Result<Load> {
     let connections = plan.connections.to_string();
     let size = SIZE.to_string();
-    let words = [("--clients", connections.as_str()), ("--size", size.as_str())];
+    let words =
+        [("--threads", "2"), ("--clients", connections.as_str()), ("--size", size.as_str())];
     let before = peer.cpu_seconds()?;
     let load = generate(peer, plan.requests, KEYS, test, &words)?;
     let cpu_us = each(peer.cpu_seconds()? - before, plan.requests);
     let per_second = number(&load, "requests_per_s")?;
+    Ok(Load { per_second, p99_ms: number(&load, "latency_p99_us")? / 1_000.0, cpu_us })
+}
+
+/// Runs one kind of command at a fixed rate, with one thread of Forebay's generator; a latency
+/// counts from the time its command was due. A server that does not reach the rate is an error.
+pub(super) fn run_paced(peer: &Peer, plan: &Plan, rate: u32, test: Test) -> anyhow::Result<Load> {
+    let (connections, wanted) = (plan.connections.to_string(), rate.to_string());
+    let size = SIZE.to_string();
+    let words = [
+        ("--threads", "1"),
+        ("--clients", connections.as_str()),
+        ("--size", size.as_str()),
+        ("--rate", wanted.as_str()),
+    ];
+    // Long enough that most keys exist after the SETs.
+    let requests = plan.requests.max(KEYS);
+    let before = peer.cpu_seconds()?;
+    let load = generate(peer, requests, KEYS, test, &words)?;
+    let cpu_us = each(peer.cpu_seconds()? - before, requests);
+    let per_second = number(&load, "requests_per_s")?;
+    ensure!(
+        per_second > 0.95 * f64::from(rate),
+        "{per_second:.0} commands per second were answered of {rate}"
+    );
     Ok(Load { per_second, p99_ms: number(&load, "latency_p99_us")? / 1_000.0, cpu_us })
 }
 
@@ -100,7 +125,7 @@ fn generate(
     let reads = if test == Test::Get { "1" } else { "0" };
     let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     let output = Command::new(binary)
-        .args(["cache", "bench", "--json", "--threads", "2"])
+        .args(["cache", "bench", "--json"])
         .args(["--resp", &peer.address.to_string(), "--requests", &requests.to_string()])
         .args(["--keys", &keys.to_string(), "--read-share", reads])
         .args(words.iter().flat_map(|&(flag, value)| [flag, value]))
@@ -147,5 +172,8 @@ pub(super) fn read_back(peer: &Peer, plan: &Plan) -> anyhow::Result<()> {
 /// Reads large values at random; returns the rate per second.
 pub(super) fn get_large(peer: &Peer, plan: &Plan, keys: u64) -> anyhow::Result<f64> {
     let requests = (plan.requests / 10).max(1_000);
-    number(&generate(peer, requests, keys, Test::Get, &[("--clients", "20")])?, "requests_per_s")
+    number(
+        &generate(peer, requests, keys, Test::Get, &[("--threads", "2"), ("--clients", "20")])?,
+        "requests_per_s",
+    )
 }

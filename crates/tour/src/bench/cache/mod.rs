@@ -21,6 +21,9 @@ use super::Figures;
 use load::{Load, Test};
 use peer::{Kind, Peer};
 
+/// Commands per second at which neither server is busy all the time.
+const FIXED_RATES: [u32; 3] = [10_000, 20_000, 40_000];
+
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -65,6 +68,13 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
         load::run_light(peer, plan, test)
     })?;
+    for rate in FIXED_RATES {
+        note(&format!("100-byte values, {rate} commands per second"));
+        let name = format!("fixed_{}k", rate / 1_000);
+        rates(plan, scratch.path(), (&name, false), &mut figures, &|peer, test| {
+            load::run_paced(peer, plan, rate, test)
+        })?;
+    }
     note("memory of small values");
     memory::small(plan, scratch.path(), &mut figures)?;
     note("JSON values of 85 KB");
