@@ -204,7 +204,7 @@ impl Database {
 /// case of ASCII letters in names, so the hash does too.
 fn digits_of(table: &str) -> String {
     let digest = Sha256::digest(table.to_ascii_lowercase().as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest[..8])
 }
 
 /// Quoted names, separated by commas.
