@@ -5,8 +5,6 @@ use std::io;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_base::api::problem::{self, ProblemDetail};
-use forebay_base::api::query;
 use forebay_base::waiting::Waiting;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, RETRY_AFTER,
@@ -16,6 +14,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
+
+use crate::problem::{self, ProblemDetail};
+use crate::query;
 
 /// The header with the id of a request.
 const REQUEST_ID: &str = "x-request-id";

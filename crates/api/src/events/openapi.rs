@@ -4,15 +4,15 @@
 //! take whole requests, so that bodies stream. Answers are described by the types that are
 //! serialised.
 
-use forebay_base::api::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, header, needed, path, query,
-};
 use forebay_events::merkle::{ConsistencyProof, InclusionProof};
 use forebay_events::render::EventAnswer;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Parameter;
 
 use super::answers::{EventPage, EventStats, Report, Verification};
+use crate::describe::{
+    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, header, needed, path, query,
+};
 
 const TAG: &str = "events";
 const ABOUT: &str = "Events, stored unchanged, found by id, time and field, and provable to any \

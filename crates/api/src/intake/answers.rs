@@ -3,7 +3,6 @@
 //! What the log stores with a request, and therefore replays, is in `answer.rs` and
 //! `documents/ingest.rs`.
 
-use forebay_base::api::describe::JsonObject;
 use forebay_intake::IntakeError;
 use forebay_intake::answer::{FileAnswer, PutAnswer, PutStatus};
 use forebay_intake::documents::{NamespaceKind, TableSchema};
@@ -13,6 +12,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::problem;
+use crate::describe::JsonObject;
 
 /// A page of files.
 #[derive(Debug, Serialize, ToSchema)]

@@ -29,7 +29,6 @@ use axum::body::Body;
 use axum::extract::FromRef;
 use axum::response::Response;
 use axum::routing::{get, post, put};
-use forebay_base::api::query::pairs;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -37,6 +36,8 @@ use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
 use sending::Sending;
+
+use crate::query::pairs;
 
 /// State of every handler.
 #[derive(Clone)]

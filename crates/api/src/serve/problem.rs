@@ -2,11 +2,11 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use forebay_base::api::problem;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::answer;
+use crate::problem;
 
 /// Maximum size of a handler's plain-text error that is kept.
 const MESSAGE_SIZE_MAX: usize = 4096;

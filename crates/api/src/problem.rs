@@ -5,33 +5,33 @@ use utoipa::ToSchema;
 
 /// An error response. Some routes add members beside `error`, which their descriptions name.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
-pub struct Problem<'a> {
+pub(crate) struct Problem<'a> {
     /// The error.
-    pub error: ProblemDetail<'a>,
+    pub(crate) error: ProblemDetail<'a>,
 }
 
 /// Details of an error.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
-pub struct ProblemDetail<'a> {
+pub(crate) struct ProblemDetail<'a> {
     /// Error code for programs. It does not change between versions.
     #[schema(example = "not_found")]
-    pub code: &'a str,
+    pub(crate) code: &'a str,
     /// Message for people.
-    pub message: &'a str,
+    pub(crate) message: &'a str,
     /// Request id, as in the `x-request-id` header and the server's log.
-    pub request_id: &'a str,
+    pub(crate) request_id: &'a str,
 }
 
 impl<'a> Problem<'a> {
     /// An error of the request with this id.
     #[must_use]
-    pub fn new(code: &'a str, message: &'a str, request_id: &'a str) -> Self {
+    pub(crate) fn new(code: &'a str, message: &'a str, request_id: &'a str) -> Self {
         Self { error: ProblemDetail { code, message, request_id } }
     }
 
     /// Returns it as JSON.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a structure of texts is always JSON")
     }
 }

@@ -5,7 +5,7 @@
 /// A value is bytes: a prefix of an object store need not be UTF-8. A name that is not UTF-8 is
 /// shown approximately; no route has such a parameter.
 #[must_use]
-pub fn pairs(query: &str) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn pairs(query: &str) -> Vec<(String, Vec<u8>)> {
     let decode = |text: &str| {
         let spaced = text.replace('+', " ");
         percent_encoding::percent_decode_str(&spaced).collect::<Vec<u8>>()
