@@ -12,7 +12,7 @@
 //!
 //! Invariants: every operation has an id, from which generated clients name their functions; the
 //! schema of a JSON body is the one derived from the type that is serialised, referred to by its
-//! name, and the schemas it contains come with it; every error has the schema of [`Problem`].
+//! name, and the schemas it contains come with it; every error has the schema of [`ProblemBody`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Schema, Tag, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::problem::Problem;
+use crate::problem::ProblemBody;
 
 /// One JSON object a line.
 pub(crate) const LINES: &str = "application/x-ndjson";
@@ -265,20 +265,20 @@ impl Operation {
         self
     }
 
-    /// Answers these statuses with a [`Problem`].
+    /// Answers these statuses with a [`ProblemBody`].
     #[must_use]
     pub(crate) fn problems(mut self, statuses: &[(u16, &str)]) -> Self {
         for (status, text) in statuses {
-            let schema = self.schema::<Problem<'static>>();
+            let schema = self.schema::<ProblemBody<'static>>();
             self = self.answer(*status, text, Some((JSON, schema)));
         }
         self
     }
 
-    /// Answers this status with JSON of this type, or with a [`Problem`].
+    /// Answers this status with JSON of this type, or with a [`ProblemBody`].
     #[must_use]
     pub(crate) fn json_or_problem<T: ToSchema>(mut self, status: u16, text: &str) -> Self {
-        let (schema, problem) = (self.schema::<T>(), self.schema::<Problem<'static>>());
+        let (schema, problem) = (self.schema::<T>(), self.schema::<ProblemBody<'static>>());
         let either = OneOfBuilder::new().item(schema).item(problem);
         self.answer(status, text, Some((JSON, either.into())))
     }

@@ -19,8 +19,8 @@ use super::body::Running;
 use super::connection::ConnState;
 use super::gate::From;
 use super::pace::PacedBody;
-use super::problem::Problem;
 use crate::pages as web;
+use crate::problem::Problem;
 use crate::query;
 
 /// Maximum size of the form.

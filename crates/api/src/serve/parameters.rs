@@ -13,7 +13,7 @@ use axum::response::Response;
 use http::Method;
 use serde_json::Value;
 
-use crate::answer::Problem;
+use crate::problem::Problem;
 use crate::query::pairs;
 
 /// The names of the parameters of each method and path.
