@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::bail;
 
-use crate::command::{FEATURES, cargo, run as run_command, say};
+use crate::command::{FEATURES, FEATURES_WITH_PEERS, cargo, run as run_command, say};
 use crate::{setup, tidy};
 
 /// The task.
@@ -35,7 +35,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
             "clippy",
             "--workspace",
             "--features",
-            FEATURES,
+            FEATURES_WITH_PEERS,
             "--all-targets",
             "--locked",
             "--",

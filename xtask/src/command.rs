@@ -19,6 +19,8 @@ const OF_THIS_PACKAGE: [&str; 6] = [
 
 /// What Cargo builds beyond the default: everything, as it is tested and shipped.
 pub(crate) const FEATURES: &str = "forebay/full";
+/// The same and the drivers of other servers and tools, for benchmarks and lints. Not shipped.
+pub(crate) const FEATURES_WITH_PEERS: &str = "forebay/full,forebay/peers";
 
 /// Prints a message for the user on standard error.
 pub(crate) fn say(text: impl Display) {

@@ -1,120 +1,20 @@
-//! Request parameters, responses and errors shared by all routes.
+//! Request parameters and responses shared by all routes.
 
 use std::io;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_base::api::problem::{self, ProblemDetail};
-use forebay_base::api::query;
 use forebay_base::waiting::Waiting;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
-use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
-/// The header with the id of a request.
-const REQUEST_ID: &str = "x-request-id";
-
-/// An error, before it is a response.
-#[derive(Debug)]
-pub(crate) struct Problem {
-    status: StatusCode,
-    code: &'static str,
-    message: String,
-    /// Further members of the response beside the error: an object.
-    beside: Option<Value>,
-}
-
-impl Problem {
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), beside: None }
-    }
-
-    /// The request is wrong.
-    pub(crate) fn bad(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, code, message)
-    }
-
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", message)
-    }
-
-    /// The limit of a setting is reached.
-    pub(crate) fn busy(setting: &str) -> Self {
-        let text = format!("the number of concurrent requests has reached {setting}");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
-    }
-
-    /// The store accepts nothing.
-    pub(crate) fn closed(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage", why)
-    }
-
-    /// The disk is full.
-    pub(crate) fn full(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::INSUFFICIENT_STORAGE, "storage_full", why)
-    }
-
-    /// No file descriptor is left.
-    pub(crate) fn short(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_busy", why)
-    }
-
-    /// Returns the message for people.
-    pub(crate) fn into_message(self) -> String {
-        self.message
-    }
-
-    /// Adds members to the response beside the error.
-    pub(crate) fn beside(mut self, beside: impl Serialize) -> Self {
-        self.beside = serde_json::to_value(beside).ok();
-        self
-    }
-
-    /// Returns the response to a request.
-    pub(crate) fn answer(self, request: &HeaderMap) -> Response {
-        let Self { status, code, message, beside } = self;
-        failed(status, code, &message, request.get(REQUEST_ID), beside)
-    }
-}
-
-/// Returns the response of every error: what failed, for programs and for people, and what a route
-/// adds beside it.
-pub(crate) fn failed(
-    status: StatusCode,
-    code: &str,
-    message: &str,
-    id: Option<&HeaderValue>,
-    beside: Option<Value>,
-) -> Response {
-    let id = id.and_then(|id| id.to_str().ok()).unwrap_or("");
-    let error = problem::Problem::new(code, message, id).error;
-    let mut response = json(status, &Failed { beside, error });
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let seconds = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("1"),
-        StatusCode::INSUFFICIENT_STORAGE => Some("10"),
-        _ => None,
-    };
-    if let Some(seconds) = seconds {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-    }
-    response
-}
-
-/// The body of an error response: the error, and what the route adds.
-#[derive(Serialize)]
-struct Failed<'a> {
-    #[serde(flatten)]
-    beside: Option<Value>,
-    error: ProblemDetail<'a>,
-}
+use crate::problem::Problem;
+use crate::query;
 
 /// Returns an answer as one line of JSON, without a line end.
 pub(crate) fn line(body: &impl Serialize) -> String {

@@ -11,12 +11,15 @@
 //! read configuration, environment, arguments or signals, or install a logger.
 
 mod answer;
+mod describe;
 pub mod events;
 pub mod intake;
 pub mod inventory;
 pub mod keys;
 mod pages;
 pub mod pipelines;
+mod problem;
+mod query;
 pub mod serve;
 mod subsystem;
 pub mod tls;

@@ -3,6 +3,8 @@
 //! Invariant: nothing that grants access is shown: no password, token or key, at whatever position
 //! in the address. What cannot be parsed is hidden.
 
+use percent_encoding::percent_decode_str;
+
 /// Replaces a hidden part.
 pub const HIDDEN: &str = "***";
 
@@ -74,28 +76,9 @@ fn parameters(query: &str) -> String {
 }
 
 fn is_secret(name: &str) -> bool {
-    let plain = decoded(name).to_ascii_lowercase();
+    // Servers decode names, too.
+    let plain = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
     SECRET.iter().any(|secret| plain.contains(secret))
-}
-
-/// Returns a name with `%XX` decoded, because servers decode names, too.
-fn decoded(name: &str) -> String {
-    let mut bytes = Vec::with_capacity(name.len());
-    let mut rest = name.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Settings as `host=a password='b c'`. Only names known to be harmless are shown; anything else

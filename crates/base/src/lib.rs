@@ -10,7 +10,6 @@
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
-//! - `api` (a feature): the error body, query strings and the description of routes.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
 //! them.
@@ -18,8 +17,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 pub mod address;
-#[cfg(feature = "api")]
-pub mod api;
 pub mod backoff;
 pub mod bytes;
 pub mod checksum;

@@ -12,21 +12,16 @@ pub const RAW_SIZE: usize = 64;
 #[must_use]
 pub fn raw(number: u64) -> [u8; RAW_SIZE] {
     let mut line = *b"login id=0000000000000000 token=0000000000000000 port=0000 ok=1 ";
-    hex(number, &mut line[9..25]);
     // The finaliser of SplitMix64: bits as different as those of real tokens.
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hex(mixed ^ (mixed >> 31), &mut line[32..48]);
-    hex(mixed >> 48, &mut line[54..58]);
+    let token = mixed ^ (mixed >> 31);
+    let written = hex::encode_to_slice(number.to_be_bytes(), &mut line[9..25])
+        .and_then(|()| hex::encode_to_slice(token.to_be_bytes(), &mut line[32..48]))
+        .and_then(|()| hex::encode_to_slice(&mixed.to_be_bytes()[..2], &mut line[54..58]));
+    debug_assert!(written.is_ok(), "a slice does not have two digits for each byte");
     line
-}
-
-/// Writes the last digits of a number.
-fn hex(number: u64, out: &mut [u8]) {
-    for (place, digit) in out.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[((number >> (4 * place)) & 15) as usize];
-    }
 }
 
 /// Returns a batch of the events `first..first + count`, each with its own id.

@@ -237,9 +237,7 @@ fn stored(
 }
 
 fn name_of(origin: &str) -> String {
-    let digest: [u8; 32] = Sha256::digest(origin).into();
-    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}.checkpoint")
+    format!("{}.checkpoint", hex::encode(&Sha256::digest(origin)[..16]))
 }
 
 /// The stored checkpoint of a log; `None` if there is none.

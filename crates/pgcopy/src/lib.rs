@@ -12,6 +12,7 @@
 //! | [`Decoder`] | binary COPY to Arrow |
 //! | [`Encoder`] | Arrow to binary COPY |
 //! | [`TypeName`] | the name of a type, parsed: one that may enter a statement |
+//! | [`quote_identifier`] | any name, quoted: it may enter a statement, too |
 //! | [`text`] | types Arrow has none for, to the text PostgreSQL writes, and back |
 //!
 //! Invariants:
@@ -29,6 +30,7 @@ mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod hash;
+mod quote;
 mod split;
 pub mod text;
 mod time;
@@ -40,5 +42,6 @@ pub use encode::Encoder;
 pub use error::{CellError, DecodeError, EncodeError};
 pub use frame::{HEADER, TRAILER};
 pub use hash::ContentHash;
+pub use quote::quote_identifier;
 pub use split::Splitter;
 pub use type_name::TypeName;

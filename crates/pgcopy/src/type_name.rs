@@ -16,6 +16,8 @@
 
 use std::fmt::Write as _;
 
+use crate::quote::quote_identifier;
+
 /// Maximum size of a name in bytes: three quoted parts of 63 characters of 4 bytes, with a modifier.
 const SIZE_MAX: usize = 1024;
 /// Maximum number of parts, of items of a modifier, and of dimensions.
@@ -157,7 +159,7 @@ impl<'a> Rest<'a> {
         if name.is_empty() || name.contains('\0') {
             return None;
         }
-        Some(format!("\"{}\"", name.replace('"', "\"\"")))
+        Some(quote_identifier(&name))
     }
 
     /// A modifier after its `(`, for a statement.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: whatever comes from outside enters SQL by way of these functions.
 
-pub use forebay_sink::name::quote_identifier;
+pub use forebay_pgcopy::quote_identifier;
 
 /// `text` as an SQL literal: `'it''s'`; with a space before it, since one with a backslash starts
 /// with `E`.

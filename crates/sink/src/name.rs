@@ -1,11 +1,10 @@
-//! Names: which namespaces are allowed, how a field's path becomes a column's name, how a name is
-//! quoted.
+//! Names: which namespaces are allowed, and how a field's path becomes a column's name.
 //!
 //! Invariants:
 //! * A namespace is checked before it becomes a table or a path ([`check_namespace`]).
 //! * A column's name is never taken from data; it is *made* from it ([`normalise_identifier`])
 //!   out of `a-z0-9_`, and never starts with `_`, which is left to the sinks' own columns.
-//! * Whatever reaches SQL is quoted all the same ([`quote_identifier`]).
+//! * Whatever reaches SQL is quoted all the same (`quote_identifier` of `forebay-pgcopy`).
 
 /// The longest namespace, in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 128;
@@ -93,24 +92,6 @@ pub fn distinct_identifier(path: &str, taken: impl Fn(&str) -> bool) -> String {
         }
         number += 1;
     }
-}
-
-/// `name` as an SQL identifier: in double quotes, those inside doubled.
-///
-/// A NUL, which ends SQL text, is dropped; no name made here has one.
-#[must_use]
-pub fn quote_identifier(name: &str) -> String {
-    let mut quoted = String::with_capacity(name.len() + 2);
-    quoted.push('"');
-    for c in name.chars() {
-        match c {
-            '"' => quoted.push_str("\"\""),
-            '\0' => {}
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// As much of `name` as fits into a message.

@@ -1,10 +1,10 @@
 //! What drives a real server over real sockets: the tour, which shows that nothing is lost, and the
-//! benchmarks, which measure the parts against the machine and their peers.
+//! benchmarks, which measure the parts against the machine.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`tour`] | real files, documents and events, with a server that is killed in the middle |
-//! | [`mod@bench`] | figures of each subsystem, and of its peers in the same run |
+//! | [`mod@bench`] | figures of each subsystem, and with the feature `peers` of its rivals |
 //! | [`child`] | a server in a child process: this same program |
 //!
 //! Invariant: a server is used through its public interface; only benchmarks of a library, and the

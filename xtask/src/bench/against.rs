@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use super::report::Report;
-use crate::command::{output, root, say};
+use crate::command::{FEATURES, FEATURES_WITH_PEERS, output, root, say};
 
 /// Rounds in which a run may be more than 5 % slower.
 const SLOWER_ROUNDS_MAX: f64 = 2.0;
@@ -25,7 +25,7 @@ const START_RATIO_MAX: f64 = 2.0;
 /// It cannot be built, the measurement failed, or something became slower.
 pub(super) fn run(revision: &str, profile: &str, rest: &[String]) -> anyhow::Result<()> {
     let other = build(revision, profile)?;
-    let mut measure = super::forebay("run", profile);
+    let mut measure = super::forebay("run", FEATURES_WITH_PEERS, profile);
     measure.args(["--", "bench", "pipeline", "--json", "--against"]).arg(other).args(rest);
     let report = Report::parse(&output(&mut measure)?)?;
     let mut slower = Vec::new();
@@ -81,7 +81,7 @@ fn build(revision: &str, profile: &str) -> anyhow::Result<PathBuf> {
     remove(&tree)?;
     git(&["worktree", "add", "--detach", "--force", &place, &commit])?;
     say(format_args!("building {commit}; the first time this is a full build"));
-    let mut build = super::forebay("build", profile);
+    let mut build = super::forebay("build", FEATURES, profile);
     build.arg("--manifest-path").arg(tree.join("Cargo.toml"));
     let built = output(build.env("CARGO_TARGET_DIR", home.join("build")));
     let removed = remove(&tree);

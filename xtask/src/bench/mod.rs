@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use crate::command::{FEATURES, cargo, output, root, say};
+use crate::command::{FEATURES_WITH_PEERS, cargo, output, root, say};
 use bars::{Bar, Claim};
 use report::{Figure, Report};
 
@@ -151,16 +151,16 @@ fn command_line(args: &Args) -> String {
     format!("cargo xtask bench {} --profile {}{rest}", args.subsystem, args.profile)
 }
 
-/// Cargo's task (`run` or `build`) for the program with everything in it.
-fn forebay(task: &str, profile: &str) -> std::process::Command {
+/// Cargo's task (`run` or `build`) for the program with these features.
+fn forebay(task: &str, features: &str, profile: &str) -> std::process::Command {
     let mut command = cargo();
     command.args([task, "--quiet", "--locked", "--package", "forebay"]);
-    command.args(["--features", FEATURES, "--profile", profile]);
+    command.args(["--features", features, "--profile", profile]);
     command
 }
 
 fn measure(args: &Args) -> anyhow::Result<String> {
-    let mut command = forebay("run", &args.profile);
+    let mut command = forebay("run", FEATURES_WITH_PEERS, &args.profile);
     command.args(["--", "bench", &args.subsystem, "--json"]);
     if args.subsystem == "events" {
         command.arg("--peers").arg(events_peers()?);

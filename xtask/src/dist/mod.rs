@@ -7,13 +7,13 @@
 //! target/dist/SHA256SUMS                       the checksums of the archive and the package
 //! ```
 //!
-//! The binary is built with the profile `dist` and every feature; `stage` puts it and what belongs
+//! The binary is built with the profile `dist` and every feature that is shipped; `stage` puts it and what belongs
 //! to it into the directory, `archive` and `deb` pack that directory, `sums` lists what was made.
 //!
 //! Invariants:
 //! - The same commit, compiler and options give the same archive: its names are sorted, its owner is
 //!   0, and its times are `SOURCE_DATE_EPOCH` or else the time of the last commit.
-//! - A binary that is too large or lacks a feature is not packaged.
+//! - A binary that is too large, lacks a feature or starts other servers for benchmarks is not packaged.
 //! - `SHA256SUMS` lists what this run made, not what an earlier one left.
 
 mod archive;
@@ -37,8 +37,10 @@ use crate::command::{FEATURES, cargo, output, platform, root, run as run_command
 const BINARY_SIZE_MAX: u64 = 90_000_000;
 /// The profile of Cargo that is shipped.
 const PROFILE: &str = "dist";
-/// The feature that means every feature, in the package `forebay`.
+/// The feature that means every feature that is shipped, in the package `forebay`.
 const EVERYTHING: &str = "full";
+/// The feature that starts other servers and tools in benchmarks, which is not shipped.
+const NOT_SHIPPED: &str = "peers";
 
 /// Arguments of the task.
 #[derive(clap::Args, Debug)]
@@ -177,7 +179,8 @@ fn check_size(size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a binary of another version, without optimisation, or without a feature.
+/// Refuses a binary of another version, without optimisation, without a feature, or with the one that
+/// is not shipped.
 ///
 /// * `report`: what `forebay version --json` prints.
 fn check_report(release: &Release, report: &str) -> anyhow::Result<()> {
@@ -197,6 +200,10 @@ fn check_report(release: &Release, report: &str) -> anyhow::Result<()> {
     if let Some(lacking) = wanted.find(|feature| !has(feature)) {
         bail!("the binary was built without the feature {lacking}; it must have {FEATURES}");
     }
+    ensure!(
+        !has(NOT_SHIPPED),
+        "the binary was built with the feature {NOT_SHIPPED}, which is not shipped"
+    );
     Ok(())
 }
 
@@ -240,6 +247,8 @@ mod tests {
         assert!(error.contains("feature b"), "{error}");
         assert!(report("1.2.4", "optimised", r#"["a","b"]"#).unwrap_err().contains("1.2.4"));
         assert!(report("1.2.3", "debug", r#"["a","b"]"#).is_err());
+        let error = report("1.2.3", "optimised", r#"["a","b","peers"]"#).unwrap_err();
+        assert!(error.contains("not shipped"), "{error}");
         assert!(check_report(&release, "forebay 1.2.3").is_err());
     }
 

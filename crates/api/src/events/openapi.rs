@@ -4,23 +4,20 @@
 //! take whole requests, so that bodies stream. Answers are described by the types that are
 //! serialised.
 
-use forebay_base::api::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, header, needed, path, query,
-};
+use forebay_events::input::Format;
 use forebay_events::merkle::{ConsistencyProof, InclusionProof};
 use forebay_events::render::EventAnswer;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Parameter;
 
 use super::answers::{EventPage, EventStats, Report, Verification};
+use crate::describe::{
+    BYTES, JsonObject, Kind, LINES, Operation, PAGE, Routes, TEXT, header, needed, path, query,
+};
 
 const TAG: &str = "events";
 const ABOUT: &str = "Events, stored unchanged, found by id, time and field, and provable to any \
     holder of a signed checkpoint.";
-const FORMATS: [&str; 14] = [
-    "auto", "ndjson", "ocsf", "zeek", "suricata", "cef", "leef", "syslog", "clf", "kv", "w3c",
-    "windows", "text", "raw",
-];
 const SEVERITIES: [&str; 6] = ["informational", "low", "medium", "high", "critical", "fatal"];
 
 const MISSING: (u16, &str) = (404, "There is no such event");
@@ -174,14 +171,14 @@ fn tile() -> Operation {
 fn append(named: bool) -> Operation {
     let stream = query("stream", Kind::Text, "Stream of events that name no stream");
     let operation = if named {
-        let text = format!("Format: {}", FORMATS.join(", "));
+        let text = format!("Format: {}", Format::ALL.map(Format::name).join(", "));
         operation("append_events_of_format", "Append events of a named format")
             .parameter(path("name", &text))
     } else {
         let text = "Format, which overrides the content type";
         operation("append_events", "Append events").parameter(query(
             "format",
-            Kind::Word(&FORMATS),
+            Kind::Word(&Format::ALL.map(Format::name)),
             text,
         ))
     };
@@ -310,9 +307,5 @@ mod tests {
         assert_eq!(proof, "#/components/schemas/EventProof");
         assert_eq!(schemas["EventProof"]["properties"]["leaf_hash"]["type"], "string");
         assert!(schemas["EventSource"].is_object() && schemas["RejectedRecord"].is_object());
-        assert_eq!(
-            FORMATS,
-            forebay_events::input::Format::ALL.map(forebay_events::input::Format::name)
-        );
     }
 }

@@ -4,7 +4,8 @@ use forebay_base::error_chain::chain;
 use forebay_events::{AppendError, ReadError, Shortage};
 use http::StatusCode;
 
-pub(super) use crate::answer::{Problem, answer, json};
+pub(super) use crate::answer::{answer, json};
+pub(super) use crate::problem::Problem;
 
 /// A fault of the server: the details are logged.
 pub(super) fn internal(error: &anyhow::Error) -> Problem {

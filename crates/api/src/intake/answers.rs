@@ -3,9 +3,9 @@
 //! What the log stores with a request, and therefore replays, is in `answer.rs` and
 //! `documents/ingest.rs`.
 
-use forebay_base::api::describe::JsonObject;
 use forebay_intake::IntakeError;
 use forebay_intake::answer::{FileAnswer, PutAnswer, PutStatus};
+use forebay_intake::documents::ingest::DocumentsAnswer;
 use forebay_intake::documents::{NamespaceKind, TableSchema};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::problem;
+use crate::describe::JsonObject;
 
 /// A page of files.
 #[derive(Debug, Serialize, ToSchema)]
@@ -123,17 +124,16 @@ pub(super) struct BatchAnswer<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = IngestedPart)]
 pub(super) struct PartAnswer {
-    /// Result of the part's documents, as for documents sent alone; with `repeated` if they were
-    /// stored by an earlier request, or only with `error` if they were refused. Absent if the part
-    /// has none.
+    /// Result of the part's documents. Absent if the part has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Option<JsonObject>)]
-    pub(super) documents: Option<Value>,
+    #[schema(nullable = false)]
+    pub(super) documents: Option<PartDocuments>,
     /// Why the part was refused; absent if it was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(super) error: Option<PartError>,
     /// The file; absent if the part was not stored as one.
+    // As JSON, because a repeated part gets what the log remembers of the first answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<PutAnswer<'static>>)]
     pub(super) file: Option<Value>,
@@ -144,6 +144,69 @@ pub(super) struct PartAnswer {
     pub(super) name: Option<String>,
     /// What became of it.
     pub(super) status: PartStatus,
+}
+
+/// The result of the documents of a part.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = IngestedPartDocuments)]
+pub(super) enum PartDocuments {
+    /// Each document was examined, and stored or refused.
+    Taken(TakenDocuments),
+    /// They were stored by an earlier request, whose answer is no longer remembered.
+    Before(DocumentsBefore),
+    /// None was stored.
+    Refused(DocumentsRefused),
+}
+
+/// The result of documents that were examined.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = IngestedDocuments)]
+pub(super) struct TakenDocuments {
+    /// The result, as for documents sent alone.
+    // As JSON, because a repeated part gets what the log remembers of the first answer.
+    #[serde(flatten)]
+    #[schema(value_type = DocumentsAnswer)]
+    pub(super) answer: Value,
+    /// True if they were stored by an earlier request; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(super) repeated: Option<bool>,
+}
+
+/// The result of documents that an earlier request stored.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = IngestedDocumentsBefore)]
+pub(super) struct DocumentsBefore {
+    /// True.
+    pub(super) repeated: bool,
+}
+
+/// The result of documents that were refused together.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = IngestedDocumentsRefused)]
+pub(super) struct DocumentsRefused {
+    /// Why they were refused.
+    pub(super) error: PartError,
+}
+
+impl PartDocuments {
+    fn count(&self, member: &str) -> u64 {
+        match self {
+            Self::Taken(taken) => taken.answer.get(member).and_then(Value::as_u64).unwrap_or(0),
+            Self::Before(_) | Self::Refused(_) => 0,
+        }
+    }
+
+    /// Whether some were accepted.
+    pub(super) fn has_accepted(&self) -> bool {
+        self.count("accepted") > 0
+    }
+
+    /// Whether some were refused.
+    fn has_refused(&self) -> bool {
+        matches!(self, Self::Refused(_)) || self.count("rejected") > 0
+    }
 }
 
 /// What became of a part of a batch.
@@ -189,9 +252,7 @@ impl PartError {
 impl PartAnswer {
     /// Whether some of its documents were refused.
     pub(super) fn has_refused_documents(&self) -> bool {
-        let Some(documents) = &self.documents else { return false };
-        documents.get("error").is_some()
-            || documents.get("rejected").and_then(Value::as_u64).is_some_and(|count| count > 0)
+        self.documents.as_ref().is_some_and(PartDocuments::has_refused)
     }
 
     /// The result of a part that was refused.
@@ -231,6 +292,25 @@ mod tests {
              \"next_cursor\":null}}"
         );
         assert_eq!(serde_json::to_string(&page).unwrap(), expected);
+    }
+
+    #[test]
+    fn documents_of_a_part_are_sent_in_one_of_three_forms() {
+        let json = |documents: &PartDocuments| serde_json::to_string(documents).unwrap();
+        let taken = |repeated| {
+            let answer = serde_json::json!({ "accepted": 2, "rejected": 1 });
+            PartDocuments::Taken(TakenDocuments { answer, repeated })
+        };
+        assert_eq!(json(&taken(None)), r#"{"accepted":2,"rejected":1}"#);
+        assert_eq!(json(&taken(Some(true))), r#"{"accepted":2,"rejected":1,"repeated":true}"#);
+        assert!(taken(None).has_accepted() && taken(None).has_refused());
+        let before = PartDocuments::Before(DocumentsBefore { repeated: true });
+        assert_eq!(json(&before), r#"{"repeated":true}"#);
+        assert!(!before.has_accepted() && !before.has_refused());
+        let error = PartError { code: "busy", message: "no".to_owned() };
+        let refused = PartDocuments::Refused(DocumentsRefused { error });
+        assert_eq!(json(&refused), r#"{"error":{"code":"busy","message":"no"}}"#);
+        assert!(!refused.has_accepted() && refused.has_refused());
     }
 
     #[test]

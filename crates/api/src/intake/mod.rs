@@ -29,7 +29,6 @@ use axum::body::Body;
 use axum::extract::FromRef;
 use axum::response::Response;
 use axum::routing::{get, post, put};
-use forebay_base::api::query::pairs;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -37,6 +36,8 @@ use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
 use sending::Sending;
+
+use crate::answer::pairs;
 
 /// State of every handler.
 #[derive(Clone)]
@@ -129,10 +130,7 @@ fn declared_size(headers: &HeaderMap) -> Option<u64> {
 /// The parameters of a query string, decoded. The last of a repeated one counts.
 fn query(uri: &http::Uri) -> Vec<(String, String)> {
     let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
-    pairs(uri.query().unwrap_or_default())
-        .into_iter()
-        .map(|(name, value)| (name, text(value)))
-        .collect()
+    pairs(uri).into_iter().map(|(name, value)| (name, text(value))).collect()
 }
 
 fn unknown_option(name: &str, known: &str) -> IntakeError {

@@ -6,9 +6,6 @@
 
 use std::borrow::Cow;
 
-use forebay_base::api::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
-};
 use forebay_intake::DatabaseStatus;
 use forebay_intake::answer::PutAnswer;
 use forebay_intake::classify::Category;
@@ -20,6 +17,9 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
+use crate::describe::{
+    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
+};
 
 const FILES: &str =
     "Bytes under a name. Identical bytes are stored once, whatever the number of names.";

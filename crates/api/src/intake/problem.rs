@@ -6,7 +6,7 @@ use forebay_intake::{IntakeError, Shortage};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::answer::Problem;
+use crate::problem::Problem;
 
 /// Answers a failed request. A fault of the server is logged with the request's id.
 pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {

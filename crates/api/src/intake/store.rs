@@ -18,7 +18,10 @@ use forebay_intake::upload::{FileBytes, Upload};
 use forebay_intake::{Condition, Intake, NameKey, NewFile, Put};
 use serde_json::{Value, json};
 
-use super::answers::{PartAnswer, PartError, PartStatus};
+use super::answers::{
+    DocumentsBefore, DocumentsRefused, PartAnswer, PartDocuments, PartError, PartStatus,
+    TakenDocuments,
+};
 use super::problem;
 
 /// How a JSON part is processed.
@@ -106,7 +109,7 @@ async fn store_part(
         let claim = part.unwrap_or_else(|| Digest::of_parts(&[b"once", &fresh()]));
         let taken = documents(intake, &key, settings, content, (claim, fingerprint), lines).await?;
         return Ok(PartAnswer {
-            status: status_of(&taken),
+            status: if taken.has_accepted() { PartStatus::Stored } else { PartStatus::Rejected },
             documents: Some(taken),
             error: None,
             file: None,
@@ -128,27 +131,20 @@ async fn store_part(
             put.duplicate && !put.created && intake.now_ms() - put.file.created_ms > kept_ms
         });
         let taken = if old {
-            Ok(json!({ "repeated": true }))
+            Ok(PartDocuments::Before(DocumentsBefore { repeated: true }))
         } else {
             documents(intake, &key, settings, content, (once, fingerprint), lines).await
         };
-        result.documents =
-            Some(taken.unwrap_or_else(
-                |error| json!({ "error": PartError::of(&error, error.to_string()) }),
-            ));
+        result.documents = Some(taken.unwrap_or_else(|error| {
+            let error = PartError::of(&error, error.to_string());
+            PartDocuments::Refused(DocumentsRefused { error })
+        }));
     }
     Ok(result)
 }
 
 fn fresh() -> [u8; 16] {
     *uuid::Uuid::now_v7().as_bytes()
-}
-
-fn status_of(taken: &Value) -> PartStatus {
-    match taken["accepted"].as_u64() {
-        Some(1..) => PartStatus::Stored,
-        _ => PartStatus::Rejected,
-    }
 }
 
 fn lines_wanted(upload: &Upload, classified: Classified) -> Framing {
@@ -214,13 +210,13 @@ async fn documents(
     (content, size): (FileBytes, u64),
     (claim, fingerprint): (Digest, Digest),
     framing: Framing,
-) -> Result<Value, IntakeError> {
+) -> Result<PartDocuments, IntakeError> {
+    let taken = |answer: &[u8], repeated| {
+        let answer = serde_json::from_slice(answer).unwrap_or_default();
+        PartDocuments::Taken(TakenDocuments { answer, repeated })
+    };
     let held = match intake.claim(claim).await? {
-        Claim::Answered { answer, .. } => {
-            let mut before: Value = serde_json::from_slice(&answer).unwrap_or_default();
-            before["repeated"] = Value::Bool(true);
-            return Ok(before);
-        }
+        Claim::Answered { answer, .. } => return Ok(taken(&answer, Some(true))),
         Claim::New(held) => held,
     };
     let record: IdempotencyRecord = held.record(fingerprint);
@@ -244,7 +240,7 @@ async fn documents(
         }
     }
     let (_, body, _) = ingest.finish(Some(record)).await?;
-    Ok(serde_json::from_slice(&body).unwrap_or_default())
+    Ok(taken(&body, None))
 }
 
 async fn read_piece(reader: BlockReader, at: u64, size: u64) -> Result<Bytes, IntakeError> {

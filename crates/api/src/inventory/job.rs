@@ -22,7 +22,8 @@ use super::builds::{End, Job, Refused};
 use super::registry::Name;
 use super::sources::{Reading, Requested, open_source, wanted};
 use super::{Shared, on_thread};
-use crate::answer::{Problem, answer, json};
+use crate::answer::{answer, json};
+use crate::problem::Problem;
 
 /// Maximum size of the body of a build request.
 const BODY_SIZE_MAX: usize = 512 << 10;

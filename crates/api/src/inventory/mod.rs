@@ -33,7 +33,7 @@ use forebay_objects::Access;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Subsystem;
-use crate::answer::Problem;
+use crate::problem::Problem;
 use builds::Builds;
 use registry::Registry;
 

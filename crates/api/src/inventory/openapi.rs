@@ -4,13 +4,13 @@
 //! take whole requests and do not declare them. Answers are described by the types that are
 //! serialised.
 
-use forebay_base::api::describe::{Kind, LINES, Operation, PAGE, Routes, needed, path, query};
 use forebay_inventory::render::{CostAnswer, Description, Figures, Histograms};
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Parameter;
 
 use super::answers::{BuildAnswer, ChangeList, InventoryList, PrefixList, PrefixPage, SmallList};
 use super::job::BuildRequest;
+use crate::describe::{Kind, LINES, Operation, PAGE, Routes, needed, path, query};
 
 const TAG: &str = "inventories";
 const ABOUT: &str = "Indexes of object store inventories: objects, bytes, classes, sizes and \

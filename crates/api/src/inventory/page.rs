@@ -17,8 +17,9 @@ use super::params::Params;
 use super::read::{all, measured};
 use super::registry::Name;
 use super::{Shared, on_thread};
-use crate::answer::{PAGE, Problem, html, moved};
+use crate::answer::{PAGE, html, moved};
 use crate::pages::{Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page};
+use crate::problem::Problem;
 
 /// Number of children on a page.
 const ROWS: u64 = 100;

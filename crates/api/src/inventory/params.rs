@@ -9,7 +9,8 @@ use forebay_inventory::index::{ClassSlots, Filter, Index, Node, Order, SortBy};
 use http::Uri;
 
 use super::registry::Name;
-use crate::answer::{Problem, pairs};
+use crate::answer::pairs;
+use crate::problem::Problem;
 
 /// Maximum number of entries of a response that is not a stream.
 const LIMIT_MAX: u64 = 1_000;

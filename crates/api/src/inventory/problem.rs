@@ -6,7 +6,7 @@ use forebay_inventory::index::IndexError;
 use forebay_inventory::small::SmallError;
 use http::StatusCode;
 
-use crate::answer::Problem;
+use crate::problem::Problem;
 
 /// A fault of the server: the details are logged.
 pub(super) fn internal(error: &anyhow::Error) -> Problem {

@@ -22,7 +22,8 @@ use super::params::Params;
 use super::problem::internal;
 use super::registry::{Name, Opened};
 use super::{Shared, on_thread};
-use crate::answer::{Problem, answer, json as json_answer, line, wants_lines};
+use crate::answer::{answer, json as json_answer, line, wants_lines};
+use crate::problem::Problem;
 
 /// Number of children that are sorted without a slot of their thread.
 const SHORT_CHILDREN: u64 = 4_096;

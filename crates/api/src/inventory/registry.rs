@@ -16,7 +16,7 @@ use forebay_inventory::index::{Index, IndexError};
 use parking_lot::Mutex;
 
 use super::problem::{internal, no_index};
-use crate::answer::Problem;
+use crate::problem::Problem;
 
 /// Maximum length of a name.
 const NAME_SIZE_MAX: usize = 64;

@@ -17,7 +17,7 @@ use http::StatusCode;
 use super::Permitted;
 use super::Shared;
 use super::blobs::{BLOBS, Blobs};
-use crate::answer::Problem;
+use crate::problem::Problem;
 
 /// Maximum number of sources of one index, and maximum length of a source's name.
 const SOURCES_MAX: usize = 64;

@@ -20,7 +20,8 @@ use super::Shared;
 use super::params::Params;
 use super::read::measured;
 use super::registry::Name;
-use crate::answer::{Problem, answer, line, streamed_lines};
+use crate::answer::{answer, line, streamed_lines};
+use crate::problem::Problem;
 
 /// Maximum number of queued pieces, and size of one.
 const PIECES: usize = 4;

@@ -1,11 +1,12 @@
 //! The OpenAPI description of the shell's own routes; subsystems' descriptions are merged into it.
 
-use forebay_base::api::describe::{JsonObject, Operation, Routes, TEXT};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::info::{InfoBuilder, LicenseBuilder};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+use crate::describe::{JsonObject, Operation, Routes, TEXT};
 
 /// State of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]

@@ -10,7 +10,7 @@ use forebay_pipeline::config::PipelineFile;
 use http::StatusCode;
 
 use super::Load;
-use crate::answer::Problem;
+use crate::problem::Problem;
 
 /// Maximum number of pipelines in the directory.
 const FILES_MAX: usize = 1_000;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_base::backoff::Backoff;
 use forebay_pipeline::run::Options;
 
 use super::Schedule;
@@ -15,8 +16,8 @@ use super::now_ms;
 use super::runner::Refused;
 use super::{Shared, on_thread, unremembered};
 
-/// Delay of a run that could not start because of others.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Maximum delay of a run that could not start because of others.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// Delay of a run whose file is not valid.
 const RETRY_INVALID: Duration = Duration::from_secs(60);
 
@@ -49,7 +50,7 @@ async fn one(shared: Arc<Shared>, schedule: Schedule) {
         let due = match last {
             Ok(last) => due_ms(&schedule, last.map(|run| run.began_ms)),
             Err(_) => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(again()).await;
                 continue;
             }
         };
@@ -93,5 +94,11 @@ async fn begin(shared: &Arc<Shared>, schedule: &Schedule) -> Option<Duration> {
             return Some(RETRY_INVALID);
         }
     }
-    Some(AGAIN)
+    Some(again())
+}
+
+/// Returns a delay of a run that could not start because of others: different for each schedule, so
+/// that those which wait for the same thing do not return to it together.
+fn again() -> Duration {
+    Backoff::new(AGAIN_MAX, AGAIN_MAX).delay()
 }

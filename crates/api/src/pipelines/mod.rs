@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::Subsystem;
-use crate::answer::Problem;
+use crate::problem::Problem;
 use catalogue::Catalogue;
 pub use progress::{now_ms, progress, run_name};
 use runner::Runner;

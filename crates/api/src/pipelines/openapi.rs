@@ -1,11 +1,11 @@
 //! The pipelines' part of `/openapi.json`. Answers are described by the types that are serialised.
 
-use forebay_base::api::describe::{Kind, Operation, PAGE, Routes, path, query};
 use forebay_pipeline::run::Plan;
 use utoipa::openapi::OpenApi;
 
 use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started};
 use super::routes::RunRequest;
+use crate::describe::{Kind, Operation, PAGE, Routes, path, query};
 
 const TAG: &str = "pipelines";
 const ABOUT: &str = "Pipelines that copy rows between databases and files, and their runs.";

@@ -21,8 +21,9 @@ use super::catalogue::Name;
 use super::now_ms;
 use super::runner::Refused;
 use super::{Shared, clock, on_thread, unremembered};
-use crate::answer::{PAGE, Problem, answer, html, json, moved, pairs};
+use crate::answer::{PAGE, answer, html, json, moved, pairs};
 use crate::pages::{PipelineRow, pipelines_page};
+use crate::problem::Problem;
 
 /// Maximum size of the body of a run request.
 const BODY_SIZE_MAX: usize = 64 << 10;

@@ -10,6 +10,7 @@ use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, Method, Uri};
 
 use crate::keys::{Area, Denied, Grant, Scope};
+use crate::query;
 
 /// The resource of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,13 +100,11 @@ fn subject(uri: &Uri) -> Subject<'_> {
     }
 }
 
-/// Returns the resource that a parameter names; everything unless it names exactly one.
-fn by_parameter<'a>(uri: &'a Uri, area: Area, parameter: &str) -> Subject<'a> {
-    let query = uri.query().unwrap_or_default();
-    let mut named =
-        url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == parameter);
-    match (named.next(), named.next()) {
-        (Some((_, name)), None) => Subject::One(area, name),
+/// Returns the resource that a parameter names; everything unless it names exactly one, in UTF-8.
+fn by_parameter(uri: &Uri, area: Area, parameter: &'static str) -> Subject<'static> {
+    let mut named = query::values(uri.query().unwrap_or_default(), parameter);
+    match (named.next().map(String::from_utf8), named.next()) {
+        (Some(Ok(name)), None) => Subject::One(area, Cow::Owned(name)),
         _ => Subject::Everything,
     }
 }
@@ -157,12 +156,20 @@ mod tests {
             ("/v1/files/in%2Fx/a", "Files:in/x"),
             ("/v1/files?namespace=in&limit=3", "Files:in"),
             ("/v1/files?namespace=in&namespace=out", "everything"),
+            ("/v1/files?namespace=in&%6Eamespace=out", "everything"),
+            ("/v1/files?namespace=in&namespace=%FF", "everything"),
+            ("/v1/files?namespace=in%FF", "everything"),
+            ("/v1/files/in%FF/a", "everything"),
             ("/v1/files?prefix=in", "everything"),
             ("/v1/files/01ABC", "everything"),
             ("/v1/ingest", "everything"),
             ("/v1/documents/orders/7", "Documents:orders"),
             ("/v1/documents", "everything"),
             ("/v1/events?stream=a%20b", "Events:a b"),
+            ("/v1/events?str%65am=a+b", "Events:a b"),
+            ("/v1/events?stream", "Events:"),
+            ("/v1/events?stream=%ff", "everything"),
+            ("/v1/events?stream=a&stream=a", "everything"),
             ("/v1/events/zeek?stream=auth", "Events:auth"),
             ("/v1/events", "everything"),
             ("/v1/events/01ABC", "everything"),

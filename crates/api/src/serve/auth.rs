@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, Method, Request};
 use super::access;
 use super::app::App;
 use super::gate::From;
-use super::problem::Problem;
 use crate::keys::{Denied, Grant};
+use crate::problem::Problem;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 

@@ -24,7 +24,7 @@ use http::header::{
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 
-use super::problem::Problem;
+use crate::problem::Problem;
 
 pub(super) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");

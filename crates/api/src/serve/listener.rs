@@ -13,8 +13,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::app::App;
 use super::connection::{self, ConnState, Watched};
-use super::problem::Problem;
 use super::shutdown::Stage;
+use crate::problem::Problem;
 use crate::tls::Renewed;
 
 /// Maximum number of unsent bytes of a connection in the kernel.

@@ -19,8 +19,9 @@ use super::body::Running;
 use super::connection::ConnState;
 use super::gate::From;
 use super::pace::PacedBody;
-use super::problem::Problem;
 use crate::pages as web;
+use crate::problem::Problem;
+use crate::query;
 
 /// Maximum size of the form.
 const FORM_SIZE_MAX: usize = 8 << 10;
@@ -98,10 +99,8 @@ impl Login {
 
 /// Handles the form.
 fn enter(app: &App, form: &[u8], tls: bool) -> Response {
-    let field = |name: &str| {
-        let mut pairs = url::form_urlencoded::parse(form);
-        pairs.find(|(field, _)| field == name).map(|(_, value)| value.trim().to_owned())
-    };
+    let form = String::from_utf8_lossy(form);
+    let field = |name| query::first(&form, name).map(|value| value.trim().to_owned());
     let next = path_of_ours(field("next").as_deref());
     let entered = app
         .keys
@@ -120,9 +119,7 @@ fn enter(app: &App, form: &[u8], tls: bool) -> Response {
 }
 
 fn next_of(query: Option<&str>) -> String {
-    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let next = pairs.find(|(name, _)| name == "next").map(|(_, value)| value.into_owned());
-    path_of_ours(next.as_deref())
+    path_of_ours(query::first(query.unwrap_or_default(), "next").as_deref())
 }
 
 /// Returns a path of this server, or the home page: `//host` and `/\host` lead elsewhere.
@@ -164,6 +161,20 @@ fn see_other(target: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_to_return_to_is_the_first_that_is_named() {
+        for (query, target) in [
+            (Some("next=%2Fdocs%3Fa%3Db"), "/docs?a=b"),
+            (Some("n%65xt=/docs&next=/"), "/docs"),
+            (Some("next=%2F%2Fevil.test&next=/docs"), "/"),
+            (Some("next=/%FF"), "/"),
+            (Some("next"), "/"),
+            (None, "/"),
+        ] {
+            assert_eq!(next_of(query), target, "{query:?}");
+        }
+    }
 
     #[test]
     fn redirects_lead_only_to_a_path_of_this_server() {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use forebay_base::api::query::pairs;
 use http::Method;
 use serde_json::Value;
 
-use crate::answer::Problem;
+use crate::problem::Problem;
+use crate::query::pairs;
 
 /// The names of the parameters of each method and path.
 #[derive(Debug)]

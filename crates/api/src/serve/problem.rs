@@ -1,161 +1,113 @@
-//! Errors as clients see them: `{"error":{"code","message","request_id"}}`.
+//! The errors of the server itself, and those that routers make, in the form of [`Problem`].
 
 use axum::body::Body;
 use axum::response::Response;
-use forebay_base::api::problem;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::answer;
+use crate::problem::{Problem, ProblemBody};
 
 /// Maximum size of a handler's plain-text error that is kept.
 const MESSAGE_SIZE_MAX: usize = 4096;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// An error response of the shell.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Problem {
-    status: StatusCode,
-    code: &'static str,
-    message: &'static str,
-    retry_after: Option<Seconds>,
-}
-
-/// `Retry-After` in whole seconds, as text so that a problem can be a constant.
-type Seconds = &'static str;
-
+/// The errors of the server around the handlers.
 impl Problem {
-    const fn new(status: StatusCode, code: &'static str, message: &'static str) -> Self {
-        Self { status, code, message, retry_after: None }
-    }
-
-    const fn retry(mut self, seconds: &'static str) -> Self {
-        self.retry_after = Some(seconds);
-        self
-    }
-
     pub(super) const NOT_FOUND: Self =
-        Self::new(StatusCode::NOT_FOUND, "not_found", "no such path; /docs lists every route");
-    pub(super) const METHOD: Self = Self::new(
+        Self::fixed(StatusCode::NOT_FOUND, "not_found", "no such path; /docs lists every route");
+    pub(super) const METHOD: Self = Self::fixed(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
         "this route does not support this method; the Allow header lists the supported ones",
     );
-    pub(super) const STARTING: Self = Self::new(
+    pub(super) const STARTING: Self = Self::fixed(
         StatusCode::SERVICE_UNAVAILABLE,
         "starting",
         "the server is still opening its data",
-    )
-    .retry("1");
+    );
     pub(super) const STOPPING: Self =
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the server is shutting down")
-            .retry("5");
-    pub(super) const BUSY: Self = Self::new(
+        Self::fixed(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the server is shutting down");
+    pub(super) const BUSY: Self = Self::fixed(
         StatusCode::TOO_MANY_REQUESTS,
         "too_many_requests",
         "the number of requests in progress has reached server.requests_in_flight_max",
-    )
-    .retry("1");
-    pub(super) const CLIENT_BUSY: Self = Self::new(
+    );
+    pub(super) const CLIENT_BUSY: Self = Self::fixed(
         StatusCode::TOO_MANY_REQUESTS,
         "too_many_requests_of_client",
         "this address or API key has reached its share of the requests in progress; see \
          server.client_share_max",
-    )
-    .retry("1");
-    pub(super) const CONNECTIONS: Self = Self::new(
+    );
+    pub(super) const CONNECTIONS: Self = Self::fixed(
         StatusCode::SERVICE_UNAVAILABLE,
         "too_many_connections",
         "the number of open connections has reached server.connections_max",
-    )
-    .retry("1");
-    pub(super) const KEY_MISSING: Self = Self::new(
+    );
+    pub(super) const KEY_MISSING: Self = Self::fixed(
         StatusCode::UNAUTHORIZED,
         "key_missing",
         "send an API key as 'Authorization: Bearer fbk_...' or 'X-API-Key: fbk_...'",
     );
     pub(super) const KEY_UNKNOWN: Self =
-        Self::new(StatusCode::UNAUTHORIZED, "key_unknown", "this API key is not valid");
-    pub(super) const KEY_SCOPE: Self = Self::new(
+        Self::fixed(StatusCode::UNAUTHORIZED, "key_unknown", "this API key is not valid");
+    pub(super) const KEY_SCOPE: Self = Self::fixed(
         StatusCode::FORBIDDEN,
         "key_scope",
         "this API key lacks the scope for this request",
     );
-    pub(super) const KEY_LIMIT: Self = Self::new(
+    pub(super) const KEY_LIMIT: Self = Self::fixed(
         StatusCode::FORBIDDEN,
         "key_limit",
         "this API key is limited to other names, or the request does not name exactly one",
     );
-    pub(super) const BODY_SLOW: Self = Self::new(
+    pub(super) const BODY_SLOW: Self = Self::fixed(
         StatusCode::REQUEST_TIMEOUT,
         "body_too_slow",
         "the request body arrived too slowly; see server.body_idle_timeout and server.rate_min",
     );
     pub(super) const FORM: Self =
-        Self::new(StatusCode::BAD_REQUEST, "form", "cannot read the form");
-    pub(super) const HOST_MALFORMED: Self = Self::new(
+        Self::fixed(StatusCode::BAD_REQUEST, "form", "cannot read the form");
+    pub(super) const HOST_MALFORMED: Self = Self::fixed(
         StatusCode::BAD_REQUEST,
         "host_malformed",
         "send exactly one Host header with the name or address of this server",
     );
-    pub(super) const HOST_UNKNOWN: Self = Self::new(
+    pub(super) const HOST_UNKNOWN: Self = Self::fixed(
         StatusCode::MISDIRECTED_REQUEST,
         "host_unknown",
         "the Host header does not name this server; add the name to server.hosts",
     );
-    pub(super) const ORIGIN: Self = Self::new(
+    pub(super) const ORIGIN: Self = Self::fixed(
         StatusCode::FORBIDDEN,
         "origin",
         "pages of other origins may not send requests to this server; see server.cors_origins",
     );
-    pub(super) const INTERNAL: Self = Self::new(
+    pub(super) const INTERNAL: Self = Self::fixed(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         "the server failed on this request; the server's log has the details under the request id",
     );
 
     /// Returns whether another key, or a login, may help.
-    pub(super) fn asks_for_key(self) -> bool {
-        self.status == StatusCode::UNAUTHORIZED
-    }
-
-    /// Returns the status of the response.
-    #[cfg(test)]
-    pub(super) fn status(self) -> StatusCode {
-        self.status
-    }
-
-    /// Returns the response to the request with this id.
-    pub(super) fn response(self, id: &HeaderValue) -> Response {
-        let mut response = answer::failed(self.status, self.code, self.message, Some(id), None);
-        let headers = response.headers_mut();
-        if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"forebay\""));
-        }
-        response
+    pub(super) fn asks_for_key(&self) -> bool {
+        self.status() == StatusCode::UNAUTHORIZED
     }
 
     /// Returns a complete HTTP/1.1 message for a connection that is refused before a request is
     /// read.
-    pub(super) fn raw(self) -> String {
-        let body = json(self.code, self.message, &HeaderValue::from_static("-"));
-        let retry = self.retry_after.unwrap_or("1");
+    pub(super) fn raw(&self) -> String {
+        let body = answer::line(&self.body(&HeaderValue::from_static("-")));
+        let (status, retry) = (self.status(), self.retry_after().unwrap_or("1"));
         format!(
             "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
              retry-after: {retry}\r\nconnection: close\r\n\r\n{body}",
-            self.status.as_u16(),
-            self.status.canonical_reason().unwrap_or(""),
+            status.as_u16(),
+            status.canonical_reason().unwrap_or(""),
             body.len(),
         )
     }
-}
-
-fn json(code: &str, message: &str, id: &HeaderValue) -> String {
-    problem::Problem::new(code, message, id.to_str().unwrap_or("")).to_json()
 }
 
 /// Converts an error response that is empty or plain text to the common JSON form.
@@ -180,5 +132,5 @@ pub(super) async fn normalise(response: Response, method: &Method, id: &HeaderVa
     let code = reason.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     parts.headers.insert(CONTENT_TYPE, JSON);
     parts.headers.remove(CONTENT_LENGTH);
-    Response::from_parts(parts, Body::from(json(&code, message, id)))
+    Response::from_parts(parts, Body::from(answer::line(&ProblemBody::new(&code, message, id))))
 }

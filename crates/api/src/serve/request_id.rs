@@ -35,18 +35,11 @@ impl RequestIds {
     fn fresh(&self) -> HeaderValue {
         let mut text = [b'-'; 25];
         let count = self.next.fetch_add(1, Ordering::Relaxed);
-        write_hex(&mut text[..8], &self.process.to_be_bytes());
-        write_hex(&mut text[9..], &count.to_be_bytes());
-        HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
-    }
-}
-
-/// Writes `bytes` as hex digits into `out`, which has two bytes for each.
-fn write_hex(out: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+        hex::encode_to_slice(self.process.to_be_bytes(), &mut text[..8])
+            .and_then(|()| hex::encode_to_slice(count.to_be_bytes(), &mut text[9..]))
+            .ok()
+            .and_then(|()| HeaderValue::from_bytes(&text).ok())
+            .unwrap_or_else(|| HeaderValue::from_static("invalid"))
     }
 }
 

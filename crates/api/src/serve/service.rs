@@ -22,10 +22,11 @@ use super::connection::ConnState;
 use super::gate::{From, Gate};
 use super::http_metrics::RouteClass;
 use super::pace::PacedBody;
-use super::problem::{Problem, normalise};
+use super::problem::normalise;
 use super::shares::Full;
 use super::shutdown::Stage;
 use super::{auth, login, request_id};
+use crate::problem::Problem;
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 

@@ -16,11 +16,11 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use super::app::App;
 use super::auth;
 use super::parameters::{self, Known};
-use super::problem::Problem;
 use super::process_metrics;
 use super::request_id;
 use crate::Subsystem;
 use crate::pages::{self as web, Health, State};
+use crate::problem::Problem;
 
 /// Returns the complete router: the shell's routes and those of all subsystems.
 ///

@@ -11,7 +11,7 @@ use super::json::{Element, Read};
 use super::{Format, Mapping, Reject, json, syslog, w3c, zeek};
 use crate::event::Draft;
 use elements::owned;
-use lines::{envelope, raw};
+use lines::envelope;
 
 /// Parses records of one format, or detects the format of each.
 #[derive(Debug)]
@@ -117,20 +117,10 @@ impl Parser {
     fn read<'a>(&mut self, line: &'a [u8]) -> Result<Option<Read<'a>>, Reject> {
         let draft = match self.format {
             Format::Auto => return self.auto(line),
-            Format::Ndjson | Format::Ocsf | Format::Suricata => {
-                return self.json(line, self.format).map(Some);
-            }
-            Format::Zeek if looks_like_json(line) => {
-                return self.json(line, Format::Zeek).map(Some);
-            }
-            Format::Zeek => self.tsv.parse(line)?,
+            Format::Zeek if !looks_like_json(line) => self.tsv.parse(line)?,
             Format::W3c => self.w3c.parse(line, self.now_ms)?,
-            Format::Cef | Format::Leef => Some(self.enveloped(line, self.format)?),
-            Format::Syslog => Some(self.syslog(line, 0)?),
-            Format::Clf | Format::Kv | Format::Windows | Format::Text => {
-                Some(self.plain(line, self.format)?)
-            }
-            Format::Raw => Some(raw(line)),
+            format if format.is_json() => return self.json(line, format).map(Some),
+            format => Some(self.line(line, format)?),
         };
         Ok(draft.map(Read::One))
     }
@@ -142,9 +132,8 @@ impl Parser {
             Format::Ndjson => self.json(line, Format::Auto).map(Some),
             Format::Zeek => self.tsv.parse(line).map(|draft| draft.map(Read::One)),
             Format::W3c => self.w3c.parse(line, self.now_ms).map(|draft| draft.map(Read::One)),
-            Format::Cef | Format::Leef => self.enveloped(line, format).and_then(one),
-            Format::Syslog => self.syslog(line, 0).and_then(one),
-            _ => one(self.any_line(line)),
+            Format::Raw => one(self.any_line(line)),
+            format => self.line(line, format).and_then(one),
         };
         let first = *self.first.get_or_insert(format);
         match result {

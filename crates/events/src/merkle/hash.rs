@@ -40,7 +40,7 @@ impl AsRef<[u8]> for Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -54,25 +54,9 @@ impl FromStr for Hash {
     type Err = HashTextError;
 
     fn from_str(text: &str) -> Result<Self, HashTextError> {
-        let digits = text.as_bytes();
-        if digits.len() != 2 * HASH_SIZE {
-            return Err(HashTextError);
-        }
         let mut bytes = [0; HASH_SIZE];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let [high, low] = *pair else { return Err(HashTextError) };
-            *byte = digit(high)? << 4 | digit(low)?;
-        }
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| HashTextError)?;
         Ok(Self(bytes))
-    }
-}
-
-fn digit(character: u8) -> Result<u8, HashTextError> {
-    match character {
-        b'0'..=b'9' => Ok(character - b'0'),
-        b'a'..=b'f' => Ok(character - b'a' + 10),
-        b'A'..=b'F' => Ok(character - b'A' + 10),
-        _ => Err(HashTextError),
     }
 }
 

@@ -20,30 +20,36 @@ pub(super) enum Command {
     /// and compares it. Does not touch a running server.
     #[command(after_help = "Example: forebay bench intake --json --rounds 3")]
     Intake(IntakeArgs),
-    /// Measure the cache, and compare it with Redis on the same machine.
+    /// Measure the cache.
     ///
-    /// Starts both servers again for every round on free loopback ports, loads them with
-    /// redis-benchmark, and reads back what it wrote. Requires redis-server and redis-tools.
+    /// Starts a server again for every round on a free loopback port, loads it, and reads back what
+    /// was written. `cargo xtask bench cache` also compares the cache with Redis.
     #[command(after_help = "Example: forebay bench cache --json --rounds 3")]
     Cache(CacheArgs),
-    /// Measure the event store, and compare it with RocksDB and fjall if they are installed.
+    /// Measure the event store.
     ///
     /// Writes, reads and verifies events in temporary stores. Does not touch a running server.
-    /// `cargo xtask bench events` builds the other stores.
+    /// `cargo xtask bench events` also compares the store with RocksDB and fjall.
     #[command(after_help = "Example: forebay bench events --json --rounds 3")]
     Events(EventsArgs),
-    /// Measure the inventory index, and compare it with DuckDB if it is installed.
+    /// Measure the inventory index.
     ///
     /// Generates inventories, builds indexes of them and compares every result with a plain
-    /// aggregation. `cargo xtask bench inventory` fetches DuckDB.
+    /// aggregation. `cargo xtask bench inventory` also compares the index with DuckDB.
     #[command(after_help = "Example: forebay bench inventory --json --rounds 3")]
     Inventory(InventoryArgs),
     /// Measure the pipeline on a temporary PostgreSQL, and compare it with psql and other tools.
     ///
     /// Starts a server on a free loopback port, which requires PostgreSQL. The server itself
     /// compares every copy with its source. `cargo xtask bench pipeline` fetches the other tools.
+    #[cfg(feature = "peers")]
     #[command(after_help = "Example: forebay bench pipeline --json --rounds 3")]
     Pipeline(PipelineArgs),
+    /// Name the command that measures the pipeline beside psql and other tools.
+    ///
+    /// This build starts no other tools, and cannot measure the pipeline.
+    #[cfg(not(feature = "peers"))]
+    Pipeline,
     /// Run a process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
@@ -120,6 +126,7 @@ pub(super) struct EventsArgs {
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=65_000))]
     batch: u64,
     /// Program that puts the same load on RocksDB and fjall.
+    #[cfg(feature = "peers")]
     #[arg(long, value_name = "FILE")]
     peers: Option<PathBuf>,
     /// Scratch directory, on the disk to measure; emptied afterwards.
@@ -148,10 +155,12 @@ pub(super) struct InventoryArgs {
     #[arg(long, value_name = "DIR")]
     inventories: Option<PathBuf>,
     /// Python interpreter that has DuckDB.
+    #[cfg(feature = "peers")]
     #[arg(long, value_name = "FILE")]
     peer_python: Option<PathBuf>,
 }
 
+#[cfg(feature = "peers")]
 #[derive(clap::Args, Debug)]
 pub(super) struct PipelineArgs {
     /// Print one flat JSON object.
@@ -194,7 +203,13 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Cache(args) => cache(args),
         Command::Events(args) => events(args),
         Command::Inventory(args) => inventory(args),
+        #[cfg(feature = "peers")]
         Command::Pipeline(args) => pipeline(args),
+        #[cfg(not(feature = "peers"))]
+        Command::Pipeline => anyhow::bail!(
+            "this build starts no other tools, and cannot measure the pipeline; run \
+             `cargo xtask bench pipeline` in a checkout of the source"
+        ),
         Command::EventsWriter(args) => {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)
@@ -240,6 +255,7 @@ pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
         stored: args.stored,
         writers: args.writers,
         batch: args.batch,
+        #[cfg(feature = "peers")]
         peers: args.peers.clone(),
     };
     let figures = bench::events::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
@@ -254,6 +270,7 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
         rounds: args.rounds,
         objects: args.objects,
         times: args.times,
+        #[cfg(feature = "peers")]
         peer_python: args.peer_python.clone(),
     };
     let figures =
@@ -262,6 +279,7 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
     report(figures, args.json)
 }
 
+#[cfg(feature = "peers")]
 fn pipeline(args: &PipelineArgs) -> anyhow::Result<Exit> {
     let plan = bench::pipeline::Plan {
         dir: args.dir.clone(),

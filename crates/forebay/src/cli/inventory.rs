@@ -49,8 +49,7 @@ pub(super) enum Command {
     Verify(inventory_read::StatsArgs),
     /// Generate an inventory in the form S3 delivers, for trials and measurements.
     Generate(inventory_generate::Args),
-    /// Measure the index, and compare it with DuckDB if it is installed (`forebay bench
-    /// inventory`).
+    /// Measure the index (`forebay bench inventory`).
     Bench(super::bench::InventoryArgs),
 }
 

@@ -80,7 +80,8 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
 const OPTIONAL: [(&str, bool); 2] =
     [("mongodb", cfg!(feature = "mongodb")), ("sql", cfg!(feature = "sql"))];
 
-/// The optional parts that this build has.
+/// The optional parts that this build has. `peers` is one that no build lacks for its users.
 fn features() -> Vec<&'static str> {
-    OPTIONAL.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect()
+    let peers = ("peers", cfg!(feature = "peers"));
+    OPTIONAL.into_iter().chain([peers]).filter(|(_, built)| *built).map(|(name, _)| name).collect()
 }

@@ -6,8 +6,8 @@
 //! Invariant: the fields of what is sent as lines are in the order of their names.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -221,18 +221,12 @@ fn text(bytes: &[u8]) -> (String, Option<String>) {
     (String::from_utf8_lossy(bytes).into_owned(), encoded)
 }
 
+/// What stays as it is: the unreserved characters of RFC 3986, and the delimiter of prefixes.
+const PREFIX: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
 pub(crate) fn percent_encoded(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(byte));
-            }
-            // Writing to a string does not fail.
-            _ => write!(text, "%{byte:02X}").unwrap_or_default(),
-        }
-    }
-    text
+    percent_encode(bytes, PREFIX).to_string()
 }
 
 fn classes(classes: &[Class<'_>], noncurrent: bool) -> BTreeMap<String, Amounts> {

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::backoff::Backoff;
 use forebay_sdk::connector::{Claim, Result};
 use forebay_sdk::error::ConnectorError;
 use mongodb::Collection;
@@ -31,7 +32,7 @@ const LOST_AFTER: Duration = Duration::from_millis(if cfg!(test) { 1_250 } else 
 /// A claim whose counter did not change for this long is abandoned.
 const TAKEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 8_000 });
 /// How often a watcher checks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(200);
 /// Timeout of releasing a claim.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 
@@ -134,6 +135,8 @@ pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
     let process = process::this().unwrap_or_default();
     let act = |error| refused(format!("claim {key:?}"), error);
     let mut watched: Option<(Document, Instant)> = None;
+    // Several runs may watch it, and only one can take it.
+    let mut backoff = Backoff::new(LOOK_EVERY_MAX, LOOK_EVERY_MAX);
     let begun = loop {
         let begun = Instant::now();
         let mine = doc! { "_id": key, "holder": &holder, "process": &process, "beat": 0_i64 };
@@ -164,7 +167,7 @@ pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
             }
             watched = None;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(backoff.delay()).await;
     };
     let ours_at = Mutex::new(Some(begun));
     let held = Arc::new(Held { collection, key: key.to_owned(), holder, ours_at });

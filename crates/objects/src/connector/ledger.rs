@@ -151,10 +151,7 @@ pub(super) fn kept(columns: &[Column]) -> Vec<Kept> {
 
 /// The name of a unit's file.
 pub(super) fn file_name(load: &Load, unit: &str, ending: &str) -> String {
-    let short = |text: &str| {
-        let digest = Sha256::digest(text.as_bytes());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
-    };
+    let short = |text: &str| hex::encode(&Sha256::digest(text.as_bytes())[..8]);
     format!("part-{}-{}.{ending}", short(&load.id), short(unit))
 }
 

@@ -40,7 +40,8 @@ fn nibble(digit: u8) -> Option<u8> {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends a byte as two hexadecimal digits.
+/// Appends a byte as two hexadecimal digits. The crate `hex` has no form that appends, and this is
+/// called for every byte of every UUID that is copied.
 fn put_hex(byte: u8, out: &mut Vec<u8>) {
     for digit in [byte >> 4, byte & 15] {
         out.push(HEX.get(usize::from(digit)).copied().unwrap_or(b'0'));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_postgres::connector::Server;
 use forebay_postgres::connector::Settings as PostgresSettings;
-use forebay_postgres::quote::quote_identifier as ident;
+use forebay_postgres::quote::{literal, quote_identifier as ident};
 use forebay_sdk::error::ConnectorError;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
@@ -60,8 +60,7 @@ impl PostgresRuns {
         };
         drop(made.map_err(unmade)?);
         let runs = Self { questions, table, what };
-        let is_there =
-            format!("select to_regclass('{}') is not null", runs.table.replace('\'', "''"));
+        let is_there = format!("select to_regclass({}) is not null", literal(&runs.table));
         let found = runs.ask("look up", is_there, Vec::new())?;
         if !found.first().is_some_and(|row| row.get(0)) {
             runs.ask("create", format!("create schema if not exists {schema}"), Vec::new())?;

@@ -96,7 +96,7 @@ pub fn fingerprint(settings: &[TransformSettings]) -> String {
             hash.update(salt.expose());
         }
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hash.finalize())
 }
 
 #[cfg(test)]

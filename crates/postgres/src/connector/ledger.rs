@@ -10,7 +10,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use forebay_base::backoff::Backoff;
 use forebay_base::error_chain::chain;
 use forebay_sdk::connector::{Claim, Cursor, LedgerEntry, Load, Result, Unit};
 use forebay_sdk::error::ConnectorError;
@@ -352,11 +354,10 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
     let key = lock_key(target);
     let act = |error| refused(format!("claim {}", target.stream), error);
     let query = format!("select pg_try_advisory_lock({RUN_LOCK}, {key})");
-    // A killed run holds it until the server notices that the connection is gone.
-    for attempt in 0..CLAIM_ATTEMPTS {
-        if attempt > 0 {
-            tokio::time::sleep(CLAIM_EVERY).await;
-        }
+    // A killed run holds it until the server notices that the connection is gone. Several runs may
+    // wait for it.
+    let (began, mut backoff) = (Instant::now(), Backoff::new(CLAIM_FIRST, CLAIM_EVERY_MAX));
+    loop {
         let has: bool = client.query_one(&query, &[]).await.map_err(act)?.get(0);
         if has {
             let barrier = format!(
@@ -366,6 +367,10 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
             client.batch_execute(&barrier).await.map_err(act)?;
             return Ok(Claimed { _client: client });
         }
+        if began.elapsed() >= CLAIM_WITHIN {
+            break;
+        }
+        tokio::time::sleep(backoff.delay()).await;
     }
     Err(ConnectorError::Busy {
         act: format!(
@@ -376,6 +381,9 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
     })
 }
 
-/// The delays after which a claim is tried again.
-const CLAIM_ATTEMPTS: u32 = 50;
-const CLAIM_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
+/// Maximum time for which a claim is tried again.
+const CLAIM_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum delay before the second attempt to claim.
+const CLAIM_FIRST: Duration = Duration::from_millis(50);
+/// Maximum delay between two attempts to claim.
+const CLAIM_EVERY_MAX: Duration = Duration::from_millis(200);

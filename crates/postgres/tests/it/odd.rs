@@ -1,15 +1,11 @@
 //! Tables that are unlike others: odd names, odd types, odd values, very many columns or none.
 
+use forebay_postgres::quote::quote_identifier as quoted;
 use forebay_sdk::connector::{Division, Source as _};
 use serde_json::json;
 
 use crate::copying::{Copy, Databases, chain};
 use crate::source::{Reader, read};
-
-/// A name in double quotes.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
 
 #[test]
 fn any_name_of_a_schema_a_table_or_a_column_is_copied_in_every_mode() {

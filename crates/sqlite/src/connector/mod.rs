@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_sink::name::quote_identifier as quoted;
+use forebay_pgcopy::quote_identifier as quoted;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -204,7 +204,7 @@ impl Database {
 /// case of ASCII letters in names, so the hash does too.
 fn digits_of(table: &str) -> String {
     let digest = Sha256::digest(table.to_ascii_lowercase().as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest[..8])
 }
 
 /// Quoted names, separated by commas.

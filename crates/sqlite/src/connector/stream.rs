@@ -374,10 +374,7 @@ fn encode(value: &Value) -> String {
         Value::Integer(value) => format!("integer {value}"),
         Value::Real(value) => format!("real {value:?}"),
         Value::Text(text) => format!("text {text}"),
-        Value::Blob(bytes) => {
-            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("blob {digits}")
-        }
+        Value::Blob(bytes) => format!("blob {}", hex::encode(bytes)),
     }
 }
 
@@ -386,12 +383,7 @@ fn decode(text: &str) -> Result<Value> {
         Some(("integer", value)) => value.parse().ok().map(Value::Integer),
         Some(("real", value)) => value.parse().ok().map(Value::Real),
         Some(("text", text)) => Some(Value::Text(text.into())),
-        Some(("blob", digits)) => digits
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect::<Option<Vec<u8>>>()
-            .map(Value::Blob),
+        Some(("blob", digits)) => hex::decode(digits).ok().map(Value::Blob),
         None if text == "null" => Some(Value::Null),
         _ => None,
     };

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_base::rows::RowSet;
-use forebay_sink::name::quote_identifier;
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::{Column, ColumnType, Identity, OpenError, TableSchema};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::rows::RowHasher;
-use forebay_sink::name::quote_identifier;
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::{
     Identity, NamespaceKind, OpenError, Position, ReadError, StoredDocument, TableSchema,
 };

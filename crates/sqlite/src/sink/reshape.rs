@@ -9,8 +9,8 @@
 //! the digest changes by the rows that are there; indexes and triggers of others are made again.
 
 use forebay_base::rows::RowHasher;
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::column::Fit;
-use forebay_sink::name::quote_identifier;
 use forebay_sink::schema::Plan;
 use forebay_sink::{Column, Derive, Field, Position, SinkError, TableSchema, Written};
 use rusqlite::Connection;

@@ -12,9 +12,9 @@
 use std::fmt::Write as _;
 
 use forebay_base::rows::RowHasher;
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::TableSchema;
 use forebay_sink::column::Fit;
-use forebay_sink::name::quote_identifier;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 

@@ -9,7 +9,7 @@
 //! again and writes only what is missing.
 
 use forebay_base::rows::{RowHasher, RowSet};
-use forebay_sink::name::quote_identifier;
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::{Identity, Position, TableSchema};
 use rusqlite::Connection;
 use rusqlite::types::Value;

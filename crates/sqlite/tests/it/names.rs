@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use forebay_pgcopy::quote_identifier;
 use forebay_sink::conformance::key;
-use forebay_sink::name::quote_identifier;
 use forebay_sink::{ColumnType, Document, Field, Position, RowSink as _, Sink as _, Value};
 use forebay_sqlite::{OwnedValue, SqliteSink};
 use proptest::collection::vec;

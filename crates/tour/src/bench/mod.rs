@@ -2,6 +2,9 @@
 //!
 //! The output is one flat JSON object of figures whose names end with the unit. Benchmarks are not
 //! tests: they compare nothing with a limit, but they do not count work that was not done.
+//!
+//! Only a build with the feature `peers`, which is not shipped, starts other servers and tools to
+//! compare with. The pipeline is measured only there: most of its figures are comparisons.
 
 pub mod cache;
 mod client;
@@ -11,6 +14,7 @@ mod intake;
 pub mod inventory;
 pub mod latency;
 mod look_ups;
+#[cfg(feature = "peers")]
 pub mod pipeline;
 mod rows;
 mod upload;

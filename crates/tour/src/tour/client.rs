@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::HANGS_AFTER;
 
 /// A connection that was idle for this long is not used again: the server closes idle ones
@@ -188,15 +190,9 @@ pub(super) fn begin_upload(address: SocketAddr, path: &str, size: usize) -> io::
 
 /// Escapes a value for a query string (RFC 3986: everything but the unreserved characters).
 pub(super) fn escape(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
+    const UNRESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(value, UNRESERVED).to_string()
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {

@@ -14,10 +14,11 @@ use super::app::Deadlines;
 use super::connection::{ConnState, Overdue};
 use super::output::Output;
 use super::pace::Pace;
-use super::problem::{Problem, normalise};
+use super::problem::normalise;
 use super::registry::Registry;
 use super::shares::Share;
 use super::shutdown::{Stage, Stop};
+use crate::problem::Problem;
 
 const DEADLINES: Deadlines = Deadlines {
     head: Duration::from_millis(100),

@@ -35,6 +35,16 @@ impl Parser {
         draft.timestamp_ns.is_some().then_some(draft)
     }
 
+    /// Parses a line of a format whose records are lines, each understood by itself.
+    pub(super) fn line<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
+        match format {
+            Format::Cef | Format::Leef => self.enveloped(line, format),
+            Format::Syslog => self.syslog(line, 0),
+            Format::Raw => Ok(raw(line)),
+            format => self.plain(line, format),
+        }
+    }
+
     /// Parses a syslog message. The time of a body that is itself an event precedes that of
     /// the header, and so do its host and type.
     pub(super) fn syslog<'a>(&self, line: &'a [u8], depth: u8) -> Result<Draft<'a>, Reject> {
@@ -110,7 +120,7 @@ impl Parser {
     }
 
     /// Parses a line of one of the forms of the module `line`.
-    pub(super) fn plain<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
+    fn plain<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
         let found = match format {
             Format::Clf => line::access(line),
             Format::Kv => {
@@ -169,7 +179,7 @@ impl Parser {
 }
 
 /// The draft of a line of which nothing is known.
-pub(super) fn raw(line: &[u8]) -> Draft<'_> {
+fn raw(line: &[u8]) -> Draft<'_> {
     Draft {
         format: Cow::Borrowed(Format::Raw.name()),
         raw: Cow::Borrowed(line),

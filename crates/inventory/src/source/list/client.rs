@@ -2,7 +2,6 @@
 //!
 //! Listings of `object_store` omit the storage class, so the request is made here.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use forebay_base::backoff::Backoff;
 use forebay_objects::{Class, Failure, Requests};
 use futures_util::StreamExt as _;
 use object_store::client::HttpResponse;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_encode};
 use tokio::runtime::Runtime;
 
 use super::page::{Page, Refusal};
@@ -60,13 +60,13 @@ impl Client {
         delimited: bool,
         token: Option<&str>,
     ) -> Result<Page, SourceError> {
-        let (url, encoded) = (self.requests.url(), Encoded(prefix));
-        let mut uri = format!("{url}/?encoding-type=url&list-type=2&prefix={encoded}");
+        let url = self.requests.url();
+        let mut uri = format!("{url}/?encoding-type=url&list-type=2&prefix={}", encoded(prefix));
         if delimited {
             uri += "&delimiter=%2F";
         }
         if let Some(token) = token {
-            uri += &format!("&continuation-token={}", Encoded(token.as_bytes()));
+            uri += &format!("&continuation-token={}", encoded(token.as_bytes()));
         }
         self.runtime.block_on(self.ask(&uri)).map_err(|reason| SourceError::List {
             location: format!("s3://{}/{}", self.bucket, String::from_utf8_lossy(prefix)),
@@ -120,19 +120,10 @@ async fn body(answer: HttpResponse) -> Result<Vec<u8>, Failure> {
 }
 
 /// Bytes as the value of a query, encoded as the signature requires.
-struct Encoded<'a>(&'a [u8]);
-
-impl std::fmt::Display for Encoded<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for &byte in self.0 {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                f.write_char(char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
-        }
-        Ok(())
-    }
+fn encoded(bytes: &[u8]) -> PercentEncode<'_> {
+    const UNRESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    percent_encode(bytes, UNRESERVED)
 }
 
 #[cfg(test)]
@@ -141,6 +132,6 @@ mod tests {
 
     #[test]
     fn bytes_are_encoded_as_the_signature_requires() {
-        assert_eq!(Encoded("a/b ü+~".as_bytes()).to_string(), "a%2Fb%20%C3%BC%2B~");
+        assert_eq!(encoded("a/b ü+~".as_bytes()).to_string(), "a%2Fb%20%C3%BC%2B~");
     }
 }

@@ -1,10 +1,4 @@
-//! Puts the same load on either server, and reads back what it wrote.
-//!
-//! The results are measured with Redis' own generator, `redis-benchmark` with two threads, which is
-//! not tuned to either server. It ends a run at the next quarter of a second, so runs must be
-//! long; and it uses more of the two cores than a server does. So one comparison is repeated with
-//! one thread, with which no server has more work than one core can do, and with the lighter
-//! `forebay cache bench`; both are reported separately.
+//! Puts the same load on each server with `forebay cache bench`, and reads back what it wrote.
 
 use std::process::Command;
 
@@ -16,9 +10,9 @@ use super::peer::Peer;
 use super::resp::{Client, Reply};
 
 /// Number of keys of the load.
-const KEYS: u64 = 100_000;
+pub(super) const KEYS: u64 = 100_000;
 /// Size of a value.
-const SIZE: usize = 100;
+pub(super) const SIZE: usize = 100;
 
 /// The result of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,43 +30,8 @@ pub(super) enum Test {
     Get,
 }
 
-/// Runs one kind of command with `redis-benchmark` of this many threads.
-pub(super) fn run(
-    peer: &Peer,
-    plan: &Plan,
-    (depth, threads): (u32, u32),
-    test: Test,
-) -> anyhow::Result<Load> {
-    let requests = plan.requests * u64::from(depth.min(16));
-    let name = if test == Test::Get { "get" } else { "set" };
-    let before = peer.cpu_seconds()?;
-    let output = Command::new("redis-benchmark")
-        .args(["-h", "127.0.0.1", "-p", &peer.address.port().to_string()])
-        .args(["-c", &plan.connections.to_string(), "-d", &SIZE.to_string()])
-        // Without `--threads` it is one thread, which also ends a run on time.
-        .args(if threads > 1 { vec!["--threads".to_owned(), threads.to_string()] } else { vec![] })
-        .args(["-n", &requests.to_string(), "-r", &KEYS.to_string(), "-P", &depth.to_string()])
-        .args(["-t", name, "--csv"])
-        .output()
-        .context("cannot run redis-benchmark (package redis-tools)")?;
-    let cpu_us = each(peer.cpu_seconds()? - before, requests);
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "redis-benchmark failed: {text}");
-    let name = format!("\"{}\"", name.to_ascii_uppercase());
-    let Some(line) = text.lines().find(|line| line.starts_with(&name)) else {
-        bail!("redis-benchmark reported nothing for {name}: {text}");
-    };
-    // "test","rps","avg_latency_ms","min","p50","p95","p99","max"
-    let fields: Vec<f64> =
-        line.split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
-    let [per_second, _, _, _, _, p99_ms, ..] = fields.as_slice() else {
-        bail!("unexpected line of redis-benchmark: {line}");
-    };
-    Ok(Load { per_second: *per_second, p99_ms: *p99_ms, cpu_us })
-}
-
 /// Runs one kind of command, one at a time on each connection, with Forebay's generator.
-pub(super) fn run_light(peer: &Peer, plan: &Plan, test: Test) -> anyhow::Result<Load> {
+pub(super) fn run(peer: &Peer, plan: &Plan, test: Test) -> anyhow::Result<Load> {
     let connections = plan.connections.to_string();
     let size = SIZE.to_string();
     let words =
@@ -110,7 +69,7 @@ pub(super) fn run_paced(peer: &Peer, plan: &Plan, rate: u32, test: Test) -> anyh
 
 /// Returns the microseconds per request.
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-fn each(seconds: f64, requests: u64) -> f64 {
+pub(super) fn each(seconds: f64, requests: u64) -> f64 {
     seconds * 1e6 / requests as f64
 }
 

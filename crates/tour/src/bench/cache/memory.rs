@@ -73,7 +73,7 @@ fn each(bytes: u64, count: u64) -> f64 {
 
 /// Returns the resident bytes per key with 16 + 100 bytes.
 pub(super) fn small(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    for kind in Kind::BOTH {
+    for kind in Kind::ALL {
         let peer = Peer::start(kind, &scratch.join(format!("small-{}", kind.name())), false)?;
         let before = peer.resident()?;
         let mut client = Client::connect(peer.address)?;
@@ -104,14 +104,14 @@ fn check(
 
 /// Measures the memory of large JSON values, and the rate of reading them.
 pub(super) fn large(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let mut rates = [Vec::new(), Vec::new()];
-    let mut grown = [0, 0];
+    let mut rates = [const { Vec::new() }; Kind::ALL.len()];
+    let mut grown = [0; Kind::ALL.len()];
     let large = |number: u64, key: &mut Vec<u8>, value: &mut Vec<u8>| {
         key.extend_from_slice(format!("key:{number:012}").as_bytes());
         value.extend_from_slice(&document(number));
     };
     for round in 0..plan.rounds {
-        for (at, kind) in Kind::BOTH.into_iter().enumerate() {
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
             let data = scratch.join(format!("large-{}-{round}", kind.name()));
             let peer = Peer::start(kind, &data, false)?;
             let before = peer.resident()?;
@@ -125,7 +125,7 @@ pub(super) fn large(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyho
             peer.stop()?;
         }
     }
-    for ((kind, rates), grown) in Kind::BOTH.into_iter().zip(rates).zip(grown) {
+    for ((kind, rates), grown) in Kind::ALL.into_iter().zip(rates).zip(grown) {
         figures.median(&format!("{}_json_85k_get_per_s", kind.name()), rates);
         figures.add(&format!("{}_json_85k_bytes_per_value", kind.name()), each(grown, LARGE));
     }

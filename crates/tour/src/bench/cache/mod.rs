@@ -1,13 +1,16 @@
-//! Measures the cache, and Redis on the same machine in the same run.
+//! Measures the cache; a build with the feature `peers` also measures Redis on the same machine in
+//! the same run.
 //!
-//! Both servers get the same load from the same generator (see `load`), round
-//! by round in turns and each round on new processes, because the speed of a process depends on
-//! where it happens to be in memory. A rate counts only if the values exist afterwards: a
-//! sample of keys is read back and compared, and the number of keys is checked.
+//! All servers get the same load from the same generator (see `load`), round by round in turns and
+//! each round on new processes, because the speed of a process depends on where it happens to be in
+//! memory. A rate counts only if the values exist afterwards: a sample of keys is read back and
+//! compared, and the number of keys is checked.
 
 mod load;
 mod memory;
 mod peer;
+#[cfg(feature = "peers")]
+mod redis;
 mod resp;
 mod snapshot;
 mod text;
@@ -42,31 +45,15 @@ pub struct Plan {
 /// Measures the cache.
 ///
 /// # Errors
-/// Redis is not installed, a server did not start, or something read back differed from what was
-/// sent.
+/// A server is not installed or did not start, or something read back differed from what was sent.
 pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let mut figures = Figures::default();
-    for depth in [1, 16, 64] {
-        note(&format!("100-byte values, {depth} commands at a time, without persistence"));
-        rates(plan, scratch.path(), (&format!("p{depth}"), false), &mut figures, &|peer, test| {
-            load::run(peer, plan, (depth, 2), test)
-        })?;
-    }
-    note("100-byte values, 1 command at a time, from a client with one thread");
-    rates(plan, scratch.path(), ("p1_single", false), &mut figures, &|peer, test| {
-        load::run(peer, plan, (1, 1), test)
-    })?;
-    for depth in [1, 16] {
-        note(&format!("100-byte values, {depth} commands at a time, with the log on"));
-        let name = format!("p{depth}_logged");
-        rates(plan, scratch.path(), (&name, true), &mut figures, &|peer, test| {
-            load::run(peer, plan, (depth, 2), test)
-        })?;
-    }
+    #[cfg(feature = "peers")]
+    redis::measure(plan, scratch.path(), &mut figures, note)?;
     note("100-byte values, 1 command at a time, from a lighter generator");
     rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
-        load::run_light(peer, plan, test)
+        load::run(peer, plan, test)
     })?;
     for rate in FIXED_RATES {
         note(&format!("100-byte values, {rate} commands per second"));
@@ -117,21 +104,24 @@ fn rates(
     figures: &mut Figures,
     run: &dyn Fn(&Peer, Test) -> anyhow::Result<Load>,
 ) -> anyhow::Result<()> {
-    let mut rounds = [Vec::new(), Vec::new()];
+    let mut rounds = [const { Vec::new() }; Kind::ALL.len()];
     for round in 0..plan.rounds {
+        let mut kinds: Vec<_> = Kind::ALL.into_iter().zip(&mut rounds).collect();
         // The order changes with every round.
-        let first = usize::from(round % 2 == 1);
-        for kind in [first, 1 - first] {
-            let name = format!("{}-{what}-{round}", Kind::BOTH[kind].name());
-            let peer = Peer::start(Kind::BOTH[kind], &scratch.join(name), logged)?;
+        if round % 2 == 1 {
+            kinds.reverse();
+        }
+        for (kind, rounds) in kinds {
+            let name = format!("{}-{what}-{round}", kind.name());
+            let peer = Peer::start(kind, &scratch.join(name), logged)?;
             let set = run(&peer, Test::Set)?;
             let get = run(&peer, Test::Get)?;
             load::read_back(&peer, plan)?;
             peer.stop()?;
-            rounds[kind].push(Round { set, get });
+            rounds.push(Round { set, get });
         }
     }
-    for (kind, rounds) in Kind::BOTH.iter().zip(&rounds) {
+    for (kind, rounds) in Kind::ALL.iter().zip(&rounds) {
         let name = kind.name();
         let mut median = |figure: &str, take: fn(Round) -> f64| {
             let samples = rounds.iter().map(|&round| take(round)).collect();
@@ -145,21 +135,7 @@ fn rates(
         median("set_cpu_us", |round| round.set.cpu_us);
         median("get_cpu_us", |round| round.get.cpu_us);
     }
-    shares(what, &rounds, figures);
+    #[cfg(feature = "peers")]
+    redis::shares(what, &rounds, figures);
     Ok(())
-}
-
-/// Returns the ratio of Forebay's figure to the other, by round: a temporary slowdown affects both
-/// of a round.
-fn shares(what: &str, rounds: &[Vec<Round>; 2], figures: &mut Figures) {
-    let at = |wanted: Kind| Kind::BOTH.iter().position(|kind| *kind == wanted);
-    let (Some(ours), Some(theirs)) = (at(Kind::Forebay), at(Kind::Redis)) else { return };
-    let mut median = |figure: &str, take: fn(Round) -> f64| {
-        let pairs = rounds[ours].iter().zip(&rounds[theirs]);
-        let shares = pairs.map(|(ours, theirs)| take(*ours) / take(*theirs)).collect();
-        figures.median(&format!("cache_{what}_{figure}_of_redis_ratio"), shares);
-    };
-    median("rate", Round::rate);
-    median("cpu", Round::cpu_us);
-    median("p99", Round::p99_ms);
 }

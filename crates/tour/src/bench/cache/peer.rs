@@ -1,4 +1,4 @@
-//! The two servers compared, each in a child process on a free port.
+//! The servers that are measured, each in a child process on a free port.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -16,16 +16,23 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
+    #[cfg(feature = "peers")]
     Redis,
     Forebay,
 }
 
 impl Kind {
-    pub(super) const BOTH: [Self; 2] = [Self::Redis, Self::Forebay];
+    /// The servers that this build measures.
+    #[cfg(feature = "peers")]
+    pub(super) const ALL: [Self; 2] = [Self::Redis, Self::Forebay];
+    /// The servers that this build measures.
+    #[cfg(not(feature = "peers"))]
+    pub(super) const ALL: [Self; 1] = [Self::Forebay];
 
     /// Returns the prefix of its figures.
     pub(super) fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "peers")]
             Self::Redis => "redis",
             Self::Forebay => "cache",
         }
@@ -61,7 +68,8 @@ impl Peer {
         let address = free_address()?;
         let text = free_address()?;
         let mut command = match kind {
-            Kind::Redis => redis(address, data, logged),
+            #[cfg(feature = "peers")]
+            Kind::Redis => super::redis::server(address, data, logged),
             Kind::Forebay => forebay(address, text, data, logged)?,
         };
         command.args(words);
@@ -142,19 +150,6 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .context("cannot find a free port")
-}
-
-fn redis(address: SocketAddr, data: &Path, logged: bool) -> Command {
-    let mut command = Command::new("redis-server");
-    let log = if logged { "yes" } else { "no" };
-    command
-        .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
-        .args(["--appendonly", log, "--appendfsync", "everysec", "--protected-mode", "no"])
-        // A rewrite of its log would prevent the snapshot that is measured.
-        .args(["--auto-aof-rewrite-percentage", "0"])
-        .arg("--dir")
-        .arg(data);
-    command
 }
 
 fn forebay(

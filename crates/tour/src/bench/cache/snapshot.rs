@@ -14,9 +14,9 @@ use super::{Figures, Plan, memory};
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let mut taken = [Vec::new(), Vec::new()];
+    let mut taken = [const { Vec::new() }; Kind::ALL.len()];
     for round in 0..plan.rounds {
-        for (at, kind) in Kind::BOTH.into_iter().enumerate() {
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
             let data = scratch.join(format!("snapshot-{}-{round}", kind.name()));
             let peer = Peer::start(kind, &data, true)?;
             let mut client = Client::connect(peer.address)?;
@@ -32,7 +32,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
             peer.stop()?;
         }
     }
-    for (kind, rounds) in Kind::BOTH.into_iter().zip(taken) {
+    for (kind, rounds) in Kind::ALL.into_iter().zip(taken) {
         for (at, what) in
             ["extra_memory_percent", "longest_write_ms", "seconds"].into_iter().enumerate()
         {

@@ -1,4 +1,5 @@
-//! Measures the event store, and RocksDB and fjall under the same load in the same run.
+//! Measures the event store; a build with the feature `peers` also measures RocksDB and fjall under
+//! the same load in the same run.
 //!
 //! Every rate is measured in a separate process, round by round in turns. A rate of Forebay counts
 //! only if afterwards every event can be read back, once, and the whole store verifies. Its time is
@@ -8,6 +9,7 @@
 //! they can read back.
 
 mod logs;
+#[cfg(feature = "peers")]
 mod peers;
 mod reads;
 mod recovery;
@@ -25,7 +27,6 @@ use forebay_events::{Options, Store};
 use serde_json::Value;
 
 use super::Figures;
-use peers::Peer;
 use writer::{Load, Written};
 
 /// What to measure, and for how long.
@@ -44,6 +45,7 @@ pub struct Plan {
     /// Number of events in a batch.
     pub batch: u64,
     /// The program that runs the other stores; without it they are skipped.
+    #[cfg(feature = "peers")]
     pub peers: Option<PathBuf>,
 }
 
@@ -55,7 +57,7 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let scratch = scratch.path();
     let mut figures = Figures::default();
-    note("batches of events, with and without proofs, synced and not, compared with other stores");
+    note("batches of events, with and without proofs, synced and not");
     rates(plan, scratch, &mut figures)?;
     note("one event per commit, synced");
     singles(plan, scratch, &mut figures)?;
@@ -86,7 +88,8 @@ const WAYS: [Way; 4] = [
 
 fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let mut ours: Vec<Vec<Written>> = WAYS.iter().map(|_| Vec::new()).collect();
-    let mut theirs: Vec<(String, Vec<f64>)> = Vec::new();
+    #[cfg(feature = "peers")]
+    let mut theirs = peers::Rates::default();
     for round in 0..plan.rounds {
         for (way, written) in WAYS.iter().zip(&mut ours) {
             let load = Load { synced: way.synced, proofs: way.proofs, ..plan.load() };
@@ -96,20 +99,8 @@ fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<(
             std::fs::remove_dir_all(&dir).context("cannot remove a store")?;
             written.push(found);
         }
-        for peer in Peer::ALL {
-            for synced in [false, true] {
-                let Some(program) = &plan.peers else { continue };
-                let load = Load { synced, ..plan.load() };
-                let seconds = peer.run(program, &load, &scratch.join("peer"))?;
-                let word = if synced { "synced_" } else { "" };
-                let name = format!("{}_{word}per_s", peer.name());
-                let rate = plan.events as f64 / seconds;
-                match theirs.iter_mut().find(|(known, _)| *known == name) {
-                    Some((_, rates)) => rates.push(rate),
-                    None => theirs.push((name, vec![rate])),
-                }
-            }
-        }
+        #[cfg(feature = "peers")]
+        theirs.batches(plan, scratch)?;
     }
     let events = plan.events as f64;
     let rate = |seconds: f64| events / seconds;
@@ -139,30 +130,29 @@ fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<(
             unsynced.iter().zip(synced).map(|(plain, synced)| plain.sealed_s / synced.sealed_s);
         figures.median("synced_share_ratio", shares.collect());
     }
-    for (name, rates) in theirs {
-        figures.median(&name, rates);
-    }
+    #[cfg(feature = "peers")]
+    theirs.report(figures);
     Ok(())
 }
 
 fn singles(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let events = (plan.events / 20).max(1);
-    let mut rates: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    let mut rates = Vec::new();
+    #[cfg(feature = "peers")]
+    let mut theirs = peers::Rates::default();
     for round in 0..plan.rounds {
         let load = Load { events, batch: 1, synced: true, ..plan.load() };
         let dir = scratch.join(format!("single-{round}"));
         let written = writer::spawn(&load, &dir)?;
         read_back(&dir, &load, events)?;
         std::fs::remove_dir_all(&dir).context("cannot remove a store")?;
-        rates[0].push(events as f64 / written.acknowledged_s);
-        if let Some(program) = &plan.peers {
-            let seconds = Peer::RocksDb.run(program, &load, &scratch.join("peer"))?;
-            rates[1].push(events as f64 / seconds);
-        }
+        rates.push(events as f64 / written.acknowledged_s);
+        #[cfg(feature = "peers")]
+        theirs.singles(plan, &load, scratch)?;
     }
-    let [ours, theirs] = rates;
-    figures.median("single_synced_events_per_s", ours);
-    figures.median("rocksdb_single_synced_per_s", theirs);
+    figures.median("single_synced_events_per_s", rates);
+    #[cfg(feature = "peers")]
+    theirs.report(figures);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Measures builds, and DuckDB aggregating the same files.
+//! Measures builds.
 
 use std::path::Path;
 
@@ -7,13 +7,14 @@ use forebay_inventory::index::Index;
 use forebay_inventory::load::Shape;
 
 use super::child::{self, Built};
-use super::peer::Method;
-use super::{Stage, load, peer, plain};
+#[cfg(feature = "peers")]
+use super::peer;
+use super::{Stage, load, plain};
 use crate::bench::Figures;
 
-const MIB: f64 = 1_048_576.0;
+pub(super) const MIB: f64 = 1_048_576.0;
 
-/// Measures the builds of one shape: with histograms, without, and DuckDB, in turns.
+/// Measures the builds of one shape: with histograms, without, and from a manifest, in turns.
 pub(super) fn measure(
     stage: &Stage<'_>,
     shape: Shape,
@@ -23,31 +24,17 @@ pub(super) fn measure(
     let objects = stage.plan.objects;
     let dir = stage.parquet(shape, objects)?;
     let data = dir.join("data");
-    (stage.note)(&format!("builds of shape {}, compared with DuckDB", shape.name()));
+    (stage.note)(&format!("builds of shape {}", shape.name()));
     let expected = plain::count(load(shape), objects)?;
-    let root = expected.get(&b""[..]).context("nothing was generated")?;
-    let point = expected.keys().max().context("nothing was generated")?;
     let (mut full, mut bare, mut verified) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut theirs, mut tuned) = (Vec::new(), Vec::new());
+    #[cfg(feature = "peers")]
+    let mut theirs = peer::Rounds::default();
     let (with, without) = (stage.index(name), stage.index(&format!("{name}-bare")));
     let manifest = dir.join("manifest.json");
     for _ in 0..stage.plan.rounds {
         full.push(spawn(&data, &with, true, objects)?);
-        if let Some(python) = &stage.plan.peer_python {
-            let out = stage.scratch.join("duckdb.parquet");
-            for (how, taken) in [(Method::Statement, &mut theirs), (Method::Levels, &mut tuned)] {
-                let found = peer::run(python, &data, &out, point, how)?;
-                let right = found.prefixes == expected.len() as u64
-                    && (found.objects, found.bytes) == (root.objects(), root.bytes());
-                ensure!(right, "DuckDB returned another sum: {found:?}");
-                taken.push(found);
-            }
-            let size = std::fs::metadata(&out).context("DuckDB wrote nothing")?.len();
-            figures.add(
-                &format!("duckdb_{name}_size_per_prefix_bytes"),
-                size as f64 / expected.len() as f64,
-            );
-        }
+        #[cfg(feature = "peers")]
+        theirs.measure(stage, &data, &expected)?;
         bare.push(spawn(&data, &without, false, objects)?);
         verified.push(spawn(&manifest, &stage.index("verified"), true, objects)?);
     }
@@ -62,23 +49,8 @@ pub(super) fn measure(
     for (what, built) in [("", &full), ("plain_", &bare), ("manifest_", &verified)] {
         add_figures(&format!("{name}_{what}build"), built, figures);
     }
-    let ours = [("", &full), ("plain_", &bare)];
-    for (what, built) in ours {
-        let ratios = built.iter().zip(&theirs).map(|(our, their)| our.cpu_seconds / their.cpu_s);
-        figures.median(&format!("{name}_{what}cpu_of_duckdb_ratio"), ratios.collect());
-    }
-    let ratios = full.iter().zip(&tuned).map(|(our, their)| our.cpu_seconds / their.cpu_s);
-    figures.median(&format!("{name}_cpu_of_tuned_duckdb_ratio"), ratios.collect());
-    let seconds = tuned.iter().map(|found| found.cpu_s);
-    figures.median(&format!("tuned_duckdb_{name}_cpu_s"), seconds.collect());
-    let mut median = |what: &str, of: &dyn Fn(&peer::Measurement) -> f64| {
-        figures.median(&format!("duckdb_{name}_{what}"), theirs.iter().map(of).collect());
-    };
-    median("cpu_s", &|found| found.cpu_s);
-    median("s", &|found| found.wall_s);
-    median("peak_memory_mib", &|found| found.peak_rss_bytes as f64 / MIB);
-    median("point_query_ms", &|found| found.point_ms);
-    median("top_100_ms", &|found| found.top_ms);
+    #[cfg(feature = "peers")]
+    theirs.report(name, &full, &bare, figures);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Measures the inventory index, and DuckDB on the same Parquet files in the same run.
+//! Measures the inventory index; a build with the feature `peers` also measures DuckDB on the same
+//! Parquet files in the same run.
 //!
 //! Every build is a separate process, Forebay's and DuckDB's in turns. Its time is that of the
 //! whole process, and it counts only if its result is right: every prefix of the index is compared
@@ -7,6 +8,7 @@
 
 mod builds;
 mod child;
+#[cfg(feature = "peers")]
 mod peer;
 mod plain;
 mod published;
@@ -34,6 +36,7 @@ pub struct Plan {
     /// Factor between the numbers of objects in the large inventories and in the small ones.
     pub times: u64,
     /// The Python that has DuckDB; without it DuckDB is skipped.
+    #[cfg(feature = "peers")]
     pub peer_python: Option<PathBuf>,
 }
 

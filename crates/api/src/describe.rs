@@ -12,7 +12,7 @@
 //!
 //! Invariants: every operation has an id, from which generated clients name their functions; the
 //! schema of a JSON body is the one derived from the type that is serialised, referred to by its
-//! name, and the schemas it contains come with it; every error has the schema of [`Problem`].
+//! name, and the schemas it contains come with it; every error has the schema of [`ProblemBody`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,16 +33,16 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Schema, Tag, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::problem::Problem;
+use crate::problem::ProblemBody;
 
 /// One JSON object a line.
-pub const LINES: &str = "application/x-ndjson";
+pub(crate) const LINES: &str = "application/x-ndjson";
 /// Any bytes.
-pub const BYTES: &str = "application/octet-stream";
+pub(crate) const BYTES: &str = "application/octet-stream";
 /// Text for people and simple programs.
-pub const TEXT: &str = "text/plain";
+pub(crate) const TEXT: &str = "text/plain";
 /// A page for browsers.
-pub const PAGE: &str = "text/html";
+pub(crate) const PAGE: &str = "text/html";
 
 const JSON: &str = "application/json";
 
@@ -50,7 +50,7 @@ const JSON: &str = "application/json";
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
 /// The routes of a part of the server.
-pub struct Routes {
+pub(crate) struct Routes {
     title: &'static str,
     tags: Vec<Tag>,
     paths: Paths,
@@ -60,38 +60,38 @@ pub struct Routes {
 impl Routes {
     /// Starts with none.
     #[must_use]
-    pub fn new(title: &'static str) -> Self {
+    pub(crate) fn new(title: &'static str) -> Self {
         Self { title, tags: Vec::new(), paths: Paths::new(), schemas: Schemas::new() }
     }
 
     /// Adds a group of operations.
     #[must_use]
-    pub fn tag(mut self, name: &str, text: &str) -> Self {
+    pub(crate) fn tag(mut self, name: &str, text: &str) -> Self {
         self.tags.push(TagBuilder::new().name(name).description(Some(text)).build());
         self
     }
 
     /// Adds a route that reads.
     #[must_use]
-    pub fn get(self, path: &str, operation: Operation) -> Self {
+    pub(crate) fn get(self, path: &str, operation: Operation) -> Self {
         self.add(path, HttpMethod::Get, operation)
     }
 
     /// Adds a route that stores under the given path.
     #[must_use]
-    pub fn put(self, path: &str, operation: Operation) -> Self {
+    pub(crate) fn put(self, path: &str, operation: Operation) -> Self {
         self.add(path, HttpMethod::Put, operation)
     }
 
     /// Adds a route that starts or appends something.
     #[must_use]
-    pub fn post(self, path: &str, operation: Operation) -> Self {
+    pub(crate) fn post(self, path: &str, operation: Operation) -> Self {
         self.add(path, HttpMethod::Post, operation)
     }
 
     /// Adds a route that removes.
     #[must_use]
-    pub fn delete(self, path: &str, operation: Operation) -> Self {
+    pub(crate) fn delete(self, path: &str, operation: Operation) -> Self {
         self.add(path, HttpMethod::Delete, operation)
     }
 
@@ -107,7 +107,7 @@ impl Routes {
 
     /// Returns the description.
     #[must_use]
-    pub fn document(self) -> OpenApi {
+    pub(crate) fn document(self) -> OpenApi {
         let Self { title, tags, paths, schemas } = self;
         let components = ComponentsBuilder::new().schemas_from_iter(schemas).build();
         OpenApiBuilder::new()
@@ -120,7 +120,7 @@ impl Routes {
 }
 
 /// An operation: one method of one path.
-pub struct Operation {
+pub(crate) struct Operation {
     described: OperationBuilder,
     responses: BTreeMap<u16, Response>,
     schemas: Schemas,
@@ -131,7 +131,7 @@ impl Operation {
     ///
     /// * `id`: its name in generated clients, in `snake_case`, unique among all operations.
     #[must_use]
-    pub fn new(tag: &str, id: &str, summary: &str) -> Self {
+    pub(crate) fn new(tag: &str, id: &str, summary: &str) -> Self {
         let described =
             ApiOperation::builder().tag(tag).operation_id(Some(id)).summary(Some(summary));
         Self { described, responses: BTreeMap::new(), schemas: Schemas::new() }
@@ -139,47 +139,52 @@ impl Operation {
 
     /// Adds sentences below the summary.
     #[must_use]
-    pub fn text(mut self, text: &str) -> Self {
+    pub(crate) fn text(mut self, text: &str) -> Self {
         self.described = self.described.description(Some(text));
         self
     }
 
     /// Adds a parameter.
     #[must_use]
-    pub fn parameter(mut self, parameter: Parameter) -> Self {
+    pub(crate) fn parameter(mut self, parameter: Parameter) -> Self {
         self.described = self.described.parameter(parameter);
         self
     }
 
     /// Adds parameters.
     #[must_use]
-    pub fn parameters(self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
+    pub(crate) fn parameters(self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
         parameters.into_iter().fold(self, Self::parameter)
     }
 
     /// Accepts a body of JSON, of this type.
     #[must_use]
-    pub fn takes<T: ToSchema>(self, required: bool, text: &str) -> Self {
+    pub(crate) fn takes<T: ToSchema>(self, required: bool, text: &str) -> Self {
         self.takes_also::<T>(required, text, &[])
     }
 
     /// Accepts a body of JSON, of this type, or bytes of other media types.
     #[must_use]
-    pub fn takes_also<T: ToSchema>(mut self, required: bool, text: &str, kinds: &[&str]) -> Self {
+    pub(crate) fn takes_also<T: ToSchema>(
+        mut self,
+        required: bool,
+        text: &str,
+        kinds: &[&str],
+    ) -> Self {
         let schema = self.schema::<T>();
         self.body(required, text, Some((JSON, schema)), kinds)
     }
 
     /// Accepts a form with files (`multipart/form-data`), of this type.
     #[must_use]
-    pub fn takes_form<T: ToSchema>(mut self, text: &str) -> Self {
+    pub(crate) fn takes_form<T: ToSchema>(mut self, text: &str) -> Self {
         let schema = self.schema::<T>();
         self.body(true, text, Some(("multipart/form-data", schema)), &[])
     }
 
     /// Accepts a body of any bytes.
     #[must_use]
-    pub fn takes_bytes(self, text: &str) -> Self {
+    pub(crate) fn takes_bytes(self, text: &str) -> Self {
         self.body(true, text, None, &[BYTES])
     }
 
@@ -204,40 +209,40 @@ impl Operation {
 
     /// Answers this status with JSON of this type.
     #[must_use]
-    pub fn json<T: ToSchema>(mut self, status: u16, text: &str) -> Self {
+    pub(crate) fn json<T: ToSchema>(mut self, status: u16, text: &str) -> Self {
         let schema = self.schema::<T>();
         self.answer(status, text, Some((JSON, schema)))
     }
 
     /// Answers this status with bytes of a media type.
     #[must_use]
-    pub fn bytes(self, status: u16, kind: &str, text: &str) -> Self {
+    pub(crate) fn bytes(self, status: u16, kind: &str, text: &str) -> Self {
         self.answer(status, text, Some((kind, bytes())))
     }
 
     /// Answers this status with text of a media type.
     #[must_use]
-    pub fn words(self, status: u16, kind: &str, text: &str) -> Self {
+    pub(crate) fn words(self, status: u16, kind: &str, text: &str) -> Self {
         self.answer(status, text, Some((kind, word(None))))
     }
 
     /// Answers this status without a body.
     #[must_use]
-    pub fn empty(self, status: u16, text: &str) -> Self {
+    pub(crate) fn empty(self, status: u16, text: &str) -> Self {
         self.answer(status, text, None)
     }
 
     /// Answers this status as text of another media type too, on request. The status has an answer
     /// already.
     #[must_use]
-    pub fn or_words(self, status: u16, kind: &str) -> Self {
+    pub(crate) fn or_words(self, status: u16, kind: &str) -> Self {
         self.or(status, kind, word(None))
     }
 
     /// Answers this status as bytes of another media type too, such as lines, on request. The
     /// status has an answer already.
     #[must_use]
-    pub fn or_bytes(self, status: u16, kind: &str) -> Self {
+    pub(crate) fn or_bytes(self, status: u16, kind: &str) -> Self {
         self.or(status, kind, bytes())
     }
 
@@ -250,7 +255,7 @@ impl Operation {
 
     /// Sends a header with this status. The status has an answer already.
     #[must_use]
-    pub fn header(mut self, status: u16, name: &str, text: &str) -> Self {
+    pub(crate) fn header(mut self, status: u16, name: &str, text: &str) -> Self {
         if let Some(response) = self.responses.remove(&status) {
             let header =
                 HeaderBuilder::new().schema(Some(word(None))).description(Some(text)).build();
@@ -260,20 +265,20 @@ impl Operation {
         self
     }
 
-    /// Answers these statuses with a [`Problem`].
+    /// Answers these statuses with a [`ProblemBody`].
     #[must_use]
-    pub fn problems(mut self, statuses: &[(u16, &str)]) -> Self {
+    pub(crate) fn problems(mut self, statuses: &[(u16, &str)]) -> Self {
         for (status, text) in statuses {
-            let schema = self.schema::<Problem<'static>>();
+            let schema = self.schema::<ProblemBody<'static>>();
             self = self.answer(*status, text, Some((JSON, schema)));
         }
         self
     }
 
-    /// Answers this status with JSON of this type, or with a [`Problem`].
+    /// Answers this status with JSON of this type, or with a [`ProblemBody`].
     #[must_use]
-    pub fn json_or_problem<T: ToSchema>(mut self, status: u16, text: &str) -> Self {
-        let (schema, problem) = (self.schema::<T>(), self.schema::<Problem<'static>>());
+    pub(crate) fn json_or_problem<T: ToSchema>(mut self, status: u16, text: &str) -> Self {
+        let (schema, problem) = (self.schema::<T>(), self.schema::<ProblemBody<'static>>());
         let either = OneOfBuilder::new().item(schema).item(problem);
         self.answer(status, text, Some((JSON, either.into())))
     }
@@ -300,7 +305,7 @@ impl Operation {
 
 /// A JSON object whose members others chose: a document, or what it describes has its own schema.
 #[derive(Debug, Clone, Copy)]
-pub struct JsonObject;
+pub(crate) struct JsonObject;
 
 impl PartialSchema for JsonObject {
     fn schema() -> RefOr<Schema> {
@@ -320,7 +325,7 @@ impl ToSchema for JsonObject {
 
 /// The kind of a parameter.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind<'a> {
+pub(crate) enum Kind<'a> {
     /// Any text.
     Text,
     /// A whole number from the first to the second.
@@ -357,25 +362,25 @@ impl Kind<'_> {
 
 /// A parameter in the path.
 #[must_use]
-pub fn path(name: &str, text: &str) -> Parameter {
+pub(crate) fn path(name: &str, text: &str) -> Parameter {
     parameter(name, ParameterIn::Path, Required::True, Kind::Text, text)
 }
 
 /// An optional parameter in the query.
 #[must_use]
-pub fn query(name: &str, kind: Kind<'_>, text: &str) -> Parameter {
+pub(crate) fn query(name: &str, kind: Kind<'_>, text: &str) -> Parameter {
     parameter(name, ParameterIn::Query, Required::False, kind, text)
 }
 
 /// A parameter in the query that must be there.
 #[must_use]
-pub fn needed(name: &str, kind: Kind<'_>, text: &str) -> Parameter {
+pub(crate) fn needed(name: &str, kind: Kind<'_>, text: &str) -> Parameter {
     parameter(name, ParameterIn::Query, Required::True, kind, text)
 }
 
 /// An optional header of the request.
 #[must_use]
-pub fn header(name: &str, text: &str) -> Parameter {
+pub(crate) fn header(name: &str, text: &str) -> Parameter {
     parameter(name, ParameterIn::Header, Required::False, Kind::Text, text)
 }
 
