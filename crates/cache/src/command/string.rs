@@ -4,7 +4,7 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
-use crate::number;
+use crate::number::{self, SumFault};
 use crate::resp::Reply;
 use crate::store::{Deadline, Key, SharedText, Text};
 
@@ -531,8 +531,15 @@ fn decrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
     let key = cx.key(word);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let (held, deadline) = match shard.string(&key)? {
-        Some(text) => (number::parse_i64(&text).ok_or(CommandError::NOT_INTEGER)?, Deadline::Keep),
+    let (held, deadline) = match shard.text(&key)? {
+        // Checked first: a long string is not decompressed to find that it is not a number.
+        Some(text) if text.len() > number::INTEGER_SIZE_MAX => {
+            return Err(CommandError::NOT_INTEGER);
+        }
+        Some(text) => {
+            let held = number::parse_i64(&text.plain()).ok_or(CommandError::NOT_INTEGER)?;
+            (held, Deadline::Keep)
+        }
         None => (0, Deadline::None),
     };
     let sum = held
@@ -549,18 +556,15 @@ fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
 fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let (held, deadline) = match shard.string(&key)? {
-        Some(text) => (text.into_owned(), Deadline::Keep),
-        None => (b"0".to_vec(), Deadline::None),
+    let (sum, deadline) = match shard.text(&key)? {
+        Some(text) if text.len() > number::ADDEND_SIZE_MAX => return Err(CommandError::NOT_FLOAT),
+        Some(text) => (number::sum(&text.plain(), args[2]), Deadline::Keep),
+        None => (number::sum(b"0", args[2]), Deadline::None),
     };
-    let number = number::parse_f64(&held).ok_or(CommandError::NOT_FLOAT)?;
-    let by = number::parse_f64(args[2]).ok_or(CommandError::NOT_FLOAT)?;
-    if !(number + by).is_finite() {
-        return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
-    }
-    // Decimal numbers are added digit by digit where possible: 0.1 and 0.2 make 0.3.
-    let sum =
-        number::add_decimal(&held, args[2]).unwrap_or_else(|| number::format_human(number + by));
+    let sum = sum.map_err(|fault| match fault {
+        SumFault::Left | SumFault::Right => CommandError::NOT_FLOAT,
+        SumFault::Infinite => CommandError::new("ERR increment would produce NaN or Infinity"),
+    })?;
     shard.put_string(&key, sum.as_bytes(), deadline);
     cx.ops.push(cx.session.database, &[b"SET", args[1], sum.as_bytes(), b"KEEPTTL"]);
     cx.out.bulk(sum.as_bytes());
