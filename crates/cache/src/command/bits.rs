@@ -75,11 +75,16 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let value = text.map(Text::plain).unwrap_or_default();
-        let held = value.get(byte).copied().unwrap_or(0);
-        out.int(i64::from(held >> bit & 1));
-    })
+    string::read_string(
+        cx,
+        &key,
+        |_| 1,
+        |out, text| {
+            let value = text.map(Text::plain).unwrap_or_default();
+            let held = value.get(byte).copied().unwrap_or(0);
+            out.int(i64::from(held >> bit & 1));
+        },
+    )
 }
 
 fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -155,6 +160,11 @@ impl Stretch {
         let first = usize::try_from(start * unit).ok()?;
         Some((first, usize::try_from(end * unit + unit - 1).ok()?))
     }
+
+    /// The number of bytes of the part in a string of `len` bytes.
+    fn size_in(self, len: usize) -> usize {
+        self.bits_of(len).map_or(0, |(first, last)| last / 8 - first / 8 + 1)
+    }
 }
 
 /// The bytes that hold the bits from `first` to `last`, with all other bits cleared.
@@ -192,15 +202,20 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let value = text.map(Text::plain).unwrap_or_default();
-        let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
-        let count = match bits {
-            None => 0,
-            Some((first, last)) => count_ones(&value, first, last),
-        };
-        out.count(count);
-    })
+    string::read_string(
+        cx,
+        &key,
+        |len| stretch.size_in(len),
+        |out, text| {
+            let value = text.map(Text::plain).unwrap_or_default();
+            let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
+            let count = match bits {
+                None => 0,
+                Some((first, last)) => count_ones(&value, first, last),
+            };
+            out.count(count);
+        },
+    )
 }
 
 fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -211,23 +226,28 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let Some(value) = text.map(Text::plain) else {
-            return out.int(if bit { -1 } else { 0 });
-        };
-        let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
-            let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
-                let wanted = if bit { byte } else { !byte } & mask;
-                (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+    string::read_string(
+        cx,
+        &key,
+        |len| stretch.size_in(len),
+        |out, text| {
+            let Some(value) = text.map(Text::plain) else {
+                return out.int(if bit { -1 } else { 0 });
+            };
+            let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
+                let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
+                    let wanted = if bit { byte } else { !byte } & mask;
+                    (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+                });
+                // Without an explicit end, a string is followed by zeros.
+                found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
             });
-            // Without an explicit end, a string is followed by zeros.
-            found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
-        });
-        match found {
-            Some(at) => out.count(at),
-            None => out.int(-1),
-        }
-    })
+            match found {
+                Some(at) => out.count(at),
+                None => out.int(-1),
+            }
+        },
+    )
 }
 
 /// An operation on the bits of strings.
@@ -372,21 +392,33 @@ fn common(left: &[u8], right: &[u8]) -> (Vec<u8>, Vec<Match>) {
 }
 
 fn lcs(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let mut read = |word: &[u8]| -> Result<Vec<u8>> {
+    let mut size_of_key = |word: &[u8]| -> Result<usize> {
         let key = cx.key(word);
-        let value = cx.shard(&key).string(&key);
-        let value = value
-            .map_err(|_| CommandError::new("ERR The specified keys must contain string values"))?;
-        Ok(value.unwrap_or_default().into_owned())
+        cx.shard(&key)
+            .string_len(&key)
+            .map_err(|_| CommandError::new("ERR The specified keys must contain string values"))
     };
-    let (left, right) = (read(args[1])?, read(args[2])?);
+    // The sizes first: strings that are too long for this are not copied.
+    let sizes = (size_of_key(args[1])?, size_of_key(args[2])?);
     let wanted = Wanted::parse(&args[3..])?;
-    let cells = (left.len() + 1).saturating_mul(right.len() + 1);
+    let cells = (sizes.0 + 1).saturating_mul(sizes.1 + 1);
     if cells > string::STRING_SIZE_MAX / size_of::<u32>() {
         return Err(CommandError::new(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
         ));
     }
+    let mut hold = |word: &[u8]| {
+        let key = cx.key(word);
+        let text = cx.shard(&key).text(&key).ok().flatten();
+        text.map(|text| text.hold())
+    };
+    let held = (hold(args[1]), hold(args[2]));
+    for word in &args[1..3] {
+        let key = cx.key(word);
+        string::let_go(cx, &key);
+    }
+    let left = held.0.as_ref().map(|held| held.text().plain()).unwrap_or_default();
+    let right = held.1.as_ref().map(|held| held.text().plain()).unwrap_or_default();
     let (sequence, mut matches) = common(&left, &right);
     if wanted.len {
         cx.out.count(sequence.len());

@@ -165,21 +165,29 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 /// Releases the lock of a key's shard early, so that no other client waits while a long string is
 /// read. Inside a transaction the lock is kept.
-fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
+pub(super) fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
     if cx.may_block {
         cx.locked.release(cx.session.database, key.shard());
     }
 }
 
-/// Calls `read` with the string at a key; a long string is read without its shard's lock. For
-/// commands that do nothing else with the shard.
+/// Maximum number of bytes that are read under a shard's lock from a string that is stored plain.
+/// While a reader references a string, a change of it must copy all of it.
+const IN_PLACE_MAX: usize = 16 << 10;
+
+/// Calls `read` with the string at a key. A long string is read without its shard's lock, unless
+/// only a small part is read. For commands that do nothing else with the shard.
+///
+/// * `part`: the number of bytes that are read from a string of a given length.
 pub(super) fn read_string<R>(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
+    part: impl FnOnce(usize) -> usize,
     read: impl FnOnce(&mut Reply, Option<Text<'_>>) -> R,
 ) -> std::result::Result<R, CommandError> {
     let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
-    let Some(shared) = text.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
+    let apart = text.filter(|text| text.as_plain().is_none() || part(text.len()) > IN_PLACE_MAX);
+    let Some(shared) = apart.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
     let_go(cx, key);
     Ok(read(cx.out, Some(shared.text())))
 }
@@ -478,18 +486,31 @@ fn strlen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let start = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
     let stop = number::parse_i64(args[3]).ok_or(CommandError::NOT_INTEGER)?;
-    let key = cx.key(args[1]);
-    read_string(cx, &key, |out, text| {
-        let len = text.map_or(0, |text| i64::try_from(text.len()).unwrap_or(i64::MAX));
+    let range_of = |len: usize| {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
         let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
         let backwards = start < 0 && stop < 0 && start > stop;
         let (start, stop) = (from_end(start), from_end(stop).min(len - 1));
-        let Some(text) = text.filter(|_| !backwards && start <= stop) else {
-            return out.bulk(b"");
-        };
-        let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0);
-        out.bulk_with(range.len(), |buffer| text.append_range_to(range, buffer));
-    })
+        if backwards || start > stop {
+            return 0..0;
+        }
+        usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0)
+    };
+    let key = cx.key(args[1]);
+    read_string(
+        cx,
+        &key,
+        |len| range_of(len).len(),
+        |out, text| {
+            let range = text.map_or(0..0, |text| range_of(text.len()));
+            match text.filter(|_| !range.is_empty()) {
+                Some(text) => {
+                    out.bulk_with(range.len(), |buffer| text.append_range_to(range, buffer))
+                }
+                None => out.bulk(b""),
+            }
+        },
+    )
 }
 
 fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
