@@ -2,9 +2,10 @@
 //!
 //! Bit 0 is the most significant bit of the first byte.
 
-use super::{CommandError, Context, Flags, Keys, Spec, string};
+use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
-use crate::store::{Deadline, Text, Value};
+use crate::persist::Ops;
+use crate::store::{AHEAD_MIN, CopyAhead, Deadline, Keyspace, SharedText, Text, Value};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -95,19 +96,28 @@ fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
     };
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
+    let text = cx.locked.get(cx.session.database, key.shard()).text(&key)?;
     // Only this byte: a string that is stored uncompressed is neither copied nor scanned.
-    let held = match shard.text(&key)? {
+    let held = match text.map(|text| (text, text.as_plain())) {
         None => None,
-        Some(text) => match text.as_plain() {
-            Some(plain) => plain.get(byte).copied(),
-            None => text.plain().get(byte).copied(),
+        Some((_, Some(plain))) => plain.get(byte).copied(),
+        Some((text, None)) => match (cx.apart.as_deref(), CopyAhead::of(text, byte)) {
+            (Some(Apart::Copy(copy)), _) if copy.plain_of(text).is_some() => {
+                copy.plain_of(text).and_then(|plain| plain.get(byte).copied())
+            }
+            (_, Some(copy)) if cx.may_defer => {
+                cx.deferred = Some(Box::new(Apart::Copy(copy)));
+                return Ok(());
+            }
+            _ => text.plain().get(byte).copied(),
         },
     };
     let before = held.map(|held| held >> bit & 1);
     if before != Some(u8::from(on)) {
         let changed = held.unwrap_or(0) & !(1 << bit) | u8::from(on) << bit;
-        shard.overwrite(&key, byte, &[changed])?;
+        if cx.overwrite(&key, byte, &[changed])?.is_none() {
+            return Ok(());
+        }
         cx.log(args);
     }
     cx.out.int(before.unwrap_or(0).into());
@@ -260,6 +270,17 @@ enum Bitwise {
 }
 
 impl Bitwise {
+    /// Adds a string to a result: the first one is copied, or inverted.
+    fn add(self, made: &mut Vec<u8>, value: &[u8], first: bool) {
+        if !first {
+            return self.combine(made, value);
+        }
+        made.extend_from_slice(value);
+        if self == Self::Not {
+            made.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+    }
+
     /// Combines `made` with another string; the shorter one counts as followed by zeros.
     fn combine(self, made: &mut Vec<u8>, value: &[u8]) {
         if made.len() < value.len() {
@@ -279,6 +300,43 @@ impl Bitwise {
     }
 }
 
+/// A combination of the bits of long strings, computed without their locks.
+#[derive(Debug)]
+pub(crate) struct Combination {
+    operation: Bitwise,
+    target: Box<[u8]>,
+    sources: Vec<Option<SharedText>>,
+    database: usize,
+    /// The result with its length, and the operation that logs it.
+    made: Option<(Value, usize, Ops)>,
+}
+
+impl Combination {
+    /// Computes the result.
+    pub(super) fn run(&mut self, keyspace: &Keyspace) {
+        let (mut made, mut first) = (Vec::new(), true);
+        for source in &self.sources {
+            // Released one by one: what was compressed need not be in memory at the same time.
+            let value = source.as_ref().map(|held| held.text().plain()).unwrap_or_default();
+            self.operation.add(&mut made, &value, first);
+            first = false;
+        }
+        let mut ops = Ops::default();
+        ops.push(self.database, &[b"SET", &self.target, &made]);
+        let len = made.len();
+        self.made = Some((keyspace.stored(&self.target, made), len, ops));
+    }
+
+    /// Whether it is of these strings.
+    fn is_of(&self, sources: &[Option<SharedText>]) -> bool {
+        let is_same = |pair: (&Option<SharedText>, &Option<SharedText>)| match pair {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.sources.len() == sources.len() && self.sources.iter().zip(sources).all(is_same)
+    }
+}
+
 fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let operation = match args[1].to_ascii_lowercase().as_slice() {
         b"and" => Bitwise::And,
@@ -292,18 +350,23 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(CommandError::SYNTAX),
     };
-    let mut made: Option<Vec<u8>> = None;
+    let mut size = 0usize;
+    for word in &args[3..] {
+        let key = cx.key(word);
+        size = size.saturating_add(cx.shard(&key).string_len(&key)?);
+    }
+    if size >= AHEAD_MIN
+        && (cx.may_defer || cx.apart.is_some())
+        && combine_apart(cx, args, operation)?
+    {
+        return Ok(());
+    }
+    let (mut made, mut first) = (Vec::new(), true);
     for word in &args[3..] {
         let key = cx.key(word);
         let value = cx.shard(&key).string(&key)?.unwrap_or_default();
-        match &mut made {
-            None => made = Some(value.into_owned()),
-            Some(made) => operation.combine(made, &value),
-        }
-    }
-    let mut made = made.unwrap_or_default();
-    if operation == Bitwise::Not {
-        made.iter_mut().for_each(|byte| *byte = !*byte);
+        operation.add(&mut made, &value, first);
+        first = false;
     }
     let len = made.len();
     let key = cx.key(args[2]);
@@ -313,10 +376,41 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
     } else {
         cx.log(&[b"SET", args[2], &made]);
-        cx.shard(&key).put_value(&key, Value::String(made), Deadline::None);
+        // A long one is not compressed under the locks.
+        let value = if len < AHEAD_MIN { Value::String(made) } else { Value::plain(made) };
+        cx.shard(&key).put_value(&key, value, Deadline::None);
     }
     cx.out.count(len);
     Ok(())
+}
+
+/// Stores the result that was computed without the locks, or requests it; `false` if it must be
+/// computed under the locks.
+fn combine_apart(cx: &mut Context<'_, '_>, args: &[&[u8]], operation: Bitwise) -> Result<bool> {
+    let mut sources = Vec::with_capacity(args.len() - 3);
+    for word in &args[3..] {
+        let key = cx.key(word);
+        sources.push(cx.shard(&key).text(&key)?.map(|text| text.hold()));
+    }
+    let made = match cx.apart.as_deref_mut() {
+        Some(Apart::Combine(done)) if done.is_of(&sources) => done.made.take(),
+        _ => None,
+    };
+    let key = cx.key(args[2]);
+    if let Some((value, len, mut ops)) = made {
+        if cx.engine.journal().is_some() {
+            cx.ops.append(&mut ops);
+        }
+        cx.shard(&key).put_value(&key, value, Deadline::None);
+        cx.out.count(len);
+        return Ok(true);
+    }
+    if cx.may_defer {
+        let (target, database) = (args[2].into(), cx.session.database);
+        let combination = Combination { operation, target, sources, database, made: None };
+        cx.deferred = Some(Box::new(Apart::Combine(combination)));
+    }
+    Ok(cx.may_defer)
 }
 
 /// The options of LCS.

@@ -134,7 +134,8 @@ pub(super) const COMMANDS: &[Spec] = &[
 
 type Result = std::result::Result<(), CommandError>;
 
-fn bulk(out: &mut Reply, text: Text<'_>) {
+/// Writes a string as a reply.
+pub(crate) fn bulk(out: &mut Reply, text: Text<'_>) {
     match text.as_plain() {
         Some(plain) => out.bulk(plain),
         None => out.bulk_with(text.len(), |buffer| text.append_to(buffer)),
@@ -192,12 +193,19 @@ pub(super) fn read_string<R>(
     Ok(read(cx.out, Some(shared.text())))
 }
 
-/// The reply of GET for a command that continues to work with the key.
+/// The reply of GET for a command that continues to work with the key: a long string is written
+/// after the locks are released.
 fn reply_with(cx: &mut Context<'_, '_>, key: &Key<'_>) -> Result {
     let found = cx.locked.get(cx.session.database, key.shard()).text(key)?;
     cx.engine.count_look_up(found.is_some());
     match found {
-        Some(text) => bulk(cx.out, text),
+        Some(text) => match text.share().filter(|_| cx.may_block) {
+            Some(shared) => {
+                cx.engine.expect_reply(cx.session, text.len());
+                cx.late = Some(shared);
+            }
+            None => bulk(cx.out, text),
+        },
         None => cx.out.null(),
     }
     Ok(())
@@ -251,16 +259,11 @@ fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     let options = set_options(cx, &args[3..])?;
-    let database = cx.session.database;
-    let shard = cx.locked.get(database, key.shard());
-    let found = shard.find(&key);
+    let exists = cx.shard(&key).find(&key).is_some();
     if options.get {
-        match found {
-            Some(at) => bulk(cx.out, shard.text_at(at)?),
-            None => cx.out.null(),
-        }
+        reply_with(cx, &key)?;
     }
-    if options.absent && found.is_some() || options.present && found.is_none() {
+    if options.absent && exists || options.present && !exists {
         if !options.get {
             cx.out.null();
         }
@@ -271,7 +274,7 @@ fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         None if options.keep_ttl => Deadline::Keep,
         None => Deadline::None,
     };
-    shard.put_string(&key, args[2], deadline);
+    cx.shard(&key).put_string(&key, args[2], deadline);
     match deadline {
         Deadline::At(ms) => {
             let mut digits = itoa::Buffer::new();
@@ -469,10 +472,12 @@ fn msetnx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn append(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.shard(&key);
-    too_long(shard.string_len(&key)?.saturating_add(args[2].len()))?;
-    let len = shard.append(&key, args[2])?;
-    cx.log(args);
-    cx.out.count(len);
+    let before = shard.string_len(&key)?;
+    too_long(before.saturating_add(args[2].len()))?;
+    if let Some(len) = cx.overwrite(&key, before, args[2])? {
+        cx.log(args);
+        cx.out.count(len);
+    }
     Ok(())
 }
 
@@ -525,9 +530,10 @@ fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     too_long(offset.saturating_add(args[3].len()))?;
-    let len = shard.overwrite(&key, offset, args[3])?;
-    cx.log(args);
-    cx.out.count(len);
+    if let Some(len) = cx.overwrite(&key, offset, args[3])? {
+        cx.log(args);
+        cx.out.count(len);
+    }
     Ok(())
 }
 

@@ -77,6 +77,18 @@ impl Ops {
         self.bytes.extend_from_slice(word);
     }
 
+    /// Adds the operations of another record, which is empty afterwards; costs nothing if this one
+    /// is empty.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            return std::mem::swap(self, other);
+        }
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+        self.refers |= other.refers;
+        other.clear();
+    }
+
     /// Whether nothing was changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
