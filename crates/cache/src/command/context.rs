@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Apart;
 use crate::engine::{Engine, Locked, Session};
-use crate::persist::{Journal, Ops};
+use crate::persist::Ops;
 use crate::resp::Reply;
 use crate::store::{CopyAhead, DATABASES, Held, Key, Overwritten, SHARDS, Shard, SharedText};
 
@@ -144,12 +144,15 @@ impl<'e> Context<'e, '_> {
         }
     }
 
-    /// Whether an operation may be logged that refers to the value of another key of the command.
-    pub(crate) fn takes_references(&self) -> bool {
-        self.engine.journal().is_some_and(Journal::takes_references)
+    /// Whether an operation may be logged that refers from one key of the command to another.
+    ///
+    /// * `keys`: each with its database.
+    pub(crate) fn takes_reference(&self, keys: [(usize, &Key<'_>); 2]) -> bool {
+        let keys = keys.map(|(database, key)| (database, key.hash));
+        self.engine.journal().is_some_and(|journal| journal.takes_reference(keys))
     }
 
-    /// Logs RENAME, COPY or MOVE in place of the value; requires [`Self::takes_references`].
+    /// Logs RENAME, COPY or MOVE in place of the value; requires [`Self::takes_reference`].
     pub(crate) fn log_reference(&mut self, words: &[&[u8]]) {
         self.ops.push_reference(self.session.database, words);
     }
