@@ -208,6 +208,38 @@ pub fn format_human(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value}") }
 }
 
+/// Maximum size in bytes of a number that is added to, that of Redis: a longer text is refused
+/// unread.
+pub const ADDEND_SIZE_MAX: usize = 5 * 1024 - 1;
+/// Maximum size in bytes of the text of an integer.
+pub const INTEGER_SIZE_MAX: usize = 20;
+
+/// Why [`sum`] has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SumFault {
+    /// The first addend is not a float.
+    Left,
+    /// The second addend is not a float.
+    Right,
+    /// The sum is not finite.
+    Infinite,
+}
+
+/// Adds two floats given as text; returns the sum as text without an exponent.
+///
+/// Decimal numbers are added digit by digit where possible: 0.1 and 0.2 make 0.3.
+///
+/// # Errors
+/// [`SumFault`]: an addend is not a float, or the sum is not finite.
+pub fn sum(left: &[u8], right: &[u8]) -> Result<String, SumFault> {
+    let read = |text: &[u8]| if text.len() > ADDEND_SIZE_MAX { None } else { parse_f64(text) };
+    let sum = read(left).ok_or(SumFault::Left)? + read(right).ok_or(SumFault::Right)?;
+    if !sum.is_finite() {
+        return Err(SumFault::Infinite);
+    }
+    Ok(add_decimal(left, right).unwrap_or_else(|| format_human(sum)))
+}
+
 /// Digits after the point that [`add_decimal`] keeps.
 const FRACTION_DIGITS: usize = 17;
 /// 10 to that power, the value of one unit.

@@ -2,9 +2,10 @@
 //!
 //! Bit 0 is the most significant bit of the first byte.
 
-use super::{CommandError, Context, Flags, Keys, Spec, string};
+use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
-use crate::store::{Deadline, Text, Value};
+use crate::persist::Ops;
+use crate::store::{AHEAD_MIN, CopyAhead, Deadline, Keyspace, SharedText, Text, Value};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -75,11 +76,16 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let value = text.map(Text::plain).unwrap_or_default();
-        let held = value.get(byte).copied().unwrap_or(0);
-        out.int(i64::from(held >> bit & 1));
-    })
+    string::read_string(
+        cx,
+        &key,
+        |_| 1,
+        |out, text| {
+            let value = text.map(Text::plain).unwrap_or_default();
+            let held = value.get(byte).copied().unwrap_or(0);
+            out.int(i64::from(held >> bit & 1));
+        },
+    )
 }
 
 fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -90,19 +96,28 @@ fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
     };
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
+    let text = cx.locked.get(cx.session.database, key.shard()).text(&key)?;
     // Only this byte: a string that is stored uncompressed is neither copied nor scanned.
-    let held = match shard.text(&key)? {
+    let held = match text.map(|text| (text, text.as_plain())) {
         None => None,
-        Some(text) => match text.as_plain() {
-            Some(plain) => plain.get(byte).copied(),
-            None => text.plain().get(byte).copied(),
+        Some((_, Some(plain))) => plain.get(byte).copied(),
+        Some((text, None)) => match (cx.apart.as_deref(), CopyAhead::of(text, byte)) {
+            (Some(Apart::Copy(copy)), _) if copy.plain_of(text).is_some() => {
+                copy.plain_of(text).and_then(|plain| plain.get(byte).copied())
+            }
+            (_, Some(copy)) if cx.may_defer => {
+                cx.deferred = Some(Box::new(Apart::Copy(copy)));
+                return Ok(());
+            }
+            _ => text.plain().get(byte).copied(),
         },
     };
     let before = held.map(|held| held >> bit & 1);
     if before != Some(u8::from(on)) {
         let changed = held.unwrap_or(0) & !(1 << bit) | u8::from(on) << bit;
-        shard.overwrite(&key, byte, &[changed])?;
+        if cx.overwrite(&key, byte, &[changed])?.is_none() {
+            return Ok(());
+        }
         cx.log(args);
     }
     cx.out.int(before.unwrap_or(0).into());
@@ -155,6 +170,11 @@ impl Stretch {
         let first = usize::try_from(start * unit).ok()?;
         Some((first, usize::try_from(end * unit + unit - 1).ok()?))
     }
+
+    /// The number of bytes of the part in a string of `len` bytes.
+    fn size_in(self, len: usize) -> usize {
+        self.bits_of(len).map_or(0, |(first, last)| last / 8 - first / 8 + 1)
+    }
 }
 
 /// The bytes that hold the bits from `first` to `last`, with all other bits cleared.
@@ -192,15 +212,20 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let value = text.map(Text::plain).unwrap_or_default();
-        let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
-        let count = match bits {
-            None => 0,
-            Some((first, last)) => count_ones(&value, first, last),
-        };
-        out.count(count);
-    })
+    string::read_string(
+        cx,
+        &key,
+        |len| stretch.size_in(len),
+        |out, text| {
+            let value = text.map(Text::plain).unwrap_or_default();
+            let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
+            let count = match bits {
+                None => 0,
+                Some((first, last)) => count_ones(&value, first, last),
+            };
+            out.count(count);
+        },
+    )
 }
 
 fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -211,23 +236,28 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    string::read_string(cx, &key, |out, text| {
-        let Some(value) = text.map(Text::plain) else {
-            return out.int(if bit { -1 } else { 0 });
-        };
-        let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
-            let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
-                let wanted = if bit { byte } else { !byte } & mask;
-                (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+    string::read_string(
+        cx,
+        &key,
+        |len| stretch.size_in(len),
+        |out, text| {
+            let Some(value) = text.map(Text::plain) else {
+                return out.int(if bit { -1 } else { 0 });
+            };
+            let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
+                let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
+                    let wanted = if bit { byte } else { !byte } & mask;
+                    (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+                });
+                // Without an explicit end, a string is followed by zeros.
+                found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
             });
-            // Without an explicit end, a string is followed by zeros.
-            found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
-        });
-        match found {
-            Some(at) => out.count(at),
-            None => out.int(-1),
-        }
-    })
+            match found {
+                Some(at) => out.count(at),
+                None => out.int(-1),
+            }
+        },
+    )
 }
 
 /// An operation on the bits of strings.
@@ -240,6 +270,17 @@ enum Bitwise {
 }
 
 impl Bitwise {
+    /// Adds a string to a result: the first one is copied, or inverted.
+    fn add(self, made: &mut Vec<u8>, value: &[u8], first: bool) {
+        if !first {
+            return self.combine(made, value);
+        }
+        made.extend_from_slice(value);
+        if self == Self::Not {
+            made.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+    }
+
     /// Combines `made` with another string; the shorter one counts as followed by zeros.
     fn combine(self, made: &mut Vec<u8>, value: &[u8]) {
         if made.len() < value.len() {
@@ -259,6 +300,43 @@ impl Bitwise {
     }
 }
 
+/// A combination of the bits of long strings, computed without their locks.
+#[derive(Debug)]
+pub(crate) struct Combination {
+    operation: Bitwise,
+    target: Box<[u8]>,
+    sources: Vec<Option<SharedText>>,
+    database: usize,
+    /// The result with its length, and the operation that logs it.
+    made: Option<(Value, usize, Ops)>,
+}
+
+impl Combination {
+    /// Computes the result.
+    pub(super) fn run(&mut self, keyspace: &Keyspace) {
+        let (mut made, mut first) = (Vec::new(), true);
+        for source in &self.sources {
+            // Released one by one: what was compressed need not be in memory at the same time.
+            let value = source.as_ref().map(|held| held.text().plain()).unwrap_or_default();
+            self.operation.add(&mut made, &value, first);
+            first = false;
+        }
+        let mut ops = Ops::default();
+        ops.push(self.database, &[b"SET", &self.target, &made]);
+        let len = made.len();
+        self.made = Some((keyspace.stored(&self.target, made), len, ops));
+    }
+
+    /// Whether it is of these strings.
+    fn is_of(&self, sources: &[Option<SharedText>]) -> bool {
+        let is_same = |pair: (&Option<SharedText>, &Option<SharedText>)| match pair {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        self.sources.len() == sources.len() && self.sources.iter().zip(sources).all(is_same)
+    }
+}
+
 fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let operation = match args[1].to_ascii_lowercase().as_slice() {
         b"and" => Bitwise::And,
@@ -272,18 +350,23 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(CommandError::SYNTAX),
     };
-    let mut made: Option<Vec<u8>> = None;
+    let mut size = 0usize;
+    for word in &args[3..] {
+        let key = cx.key(word);
+        size = size.saturating_add(cx.shard(&key).string_len(&key)?);
+    }
+    if size >= AHEAD_MIN
+        && (cx.may_defer || cx.apart.is_some())
+        && combine_apart(cx, args, operation)?
+    {
+        return Ok(());
+    }
+    let (mut made, mut first) = (Vec::new(), true);
     for word in &args[3..] {
         let key = cx.key(word);
         let value = cx.shard(&key).string(&key)?.unwrap_or_default();
-        match &mut made {
-            None => made = Some(value.into_owned()),
-            Some(made) => operation.combine(made, &value),
-        }
-    }
-    let mut made = made.unwrap_or_default();
-    if operation == Bitwise::Not {
-        made.iter_mut().for_each(|byte| *byte = !*byte);
+        operation.add(&mut made, &value, first);
+        first = false;
     }
     let len = made.len();
     let key = cx.key(args[2]);
@@ -293,10 +376,41 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
     } else {
         cx.log(&[b"SET", args[2], &made]);
-        cx.shard(&key).put_value(&key, Value::String(made), Deadline::None);
+        // A long one is not compressed under the locks.
+        let value = if len < AHEAD_MIN { Value::String(made) } else { Value::plain(made) };
+        cx.shard(&key).put_value(&key, value, Deadline::None);
     }
     cx.out.count(len);
     Ok(())
+}
+
+/// Stores the result that was computed without the locks, or requests it; `false` if it must be
+/// computed under the locks.
+fn combine_apart(cx: &mut Context<'_, '_>, args: &[&[u8]], operation: Bitwise) -> Result<bool> {
+    let mut sources = Vec::with_capacity(args.len() - 3);
+    for word in &args[3..] {
+        let key = cx.key(word);
+        sources.push(cx.shard(&key).text(&key)?.map(|text| text.hold()));
+    }
+    let made = match cx.apart.as_deref_mut() {
+        Some(Apart::Combine(done)) if done.is_of(&sources) => done.made.take(),
+        _ => None,
+    };
+    let key = cx.key(args[2]);
+    if let Some((value, len, mut ops)) = made {
+        if cx.engine.journal().is_some() {
+            cx.ops.append(&mut ops);
+        }
+        cx.shard(&key).put_value(&key, value, Deadline::None);
+        cx.out.count(len);
+        return Ok(true);
+    }
+    if cx.may_defer {
+        let (target, database) = (args[2].into(), cx.session.database);
+        let combination = Combination { operation, target, sources, database, made: None };
+        cx.deferred = Some(Box::new(Apart::Combine(combination)));
+    }
+    Ok(cx.may_defer)
 }
 
 /// The options of LCS.
@@ -372,21 +486,33 @@ fn common(left: &[u8], right: &[u8]) -> (Vec<u8>, Vec<Match>) {
 }
 
 fn lcs(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let mut read = |word: &[u8]| -> Result<Vec<u8>> {
+    let mut size_of_key = |word: &[u8]| -> Result<usize> {
         let key = cx.key(word);
-        let value = cx.shard(&key).string(&key);
-        let value = value
-            .map_err(|_| CommandError::new("ERR The specified keys must contain string values"))?;
-        Ok(value.unwrap_or_default().into_owned())
+        cx.shard(&key)
+            .string_len(&key)
+            .map_err(|_| CommandError::new("ERR The specified keys must contain string values"))
     };
-    let (left, right) = (read(args[1])?, read(args[2])?);
+    // The sizes first: strings that are too long for this are not copied.
+    let sizes = (size_of_key(args[1])?, size_of_key(args[2])?);
     let wanted = Wanted::parse(&args[3..])?;
-    let cells = (left.len() + 1).saturating_mul(right.len() + 1);
+    let cells = (sizes.0 + 1).saturating_mul(sizes.1 + 1);
     if cells > string::STRING_SIZE_MAX / size_of::<u32>() {
         return Err(CommandError::new(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
         ));
     }
+    let mut hold = |word: &[u8]| {
+        let key = cx.key(word);
+        let text = cx.shard(&key).text(&key).ok().flatten();
+        text.map(|text| text.hold())
+    };
+    let held = (hold(args[1]), hold(args[2]));
+    for word in &args[1..3] {
+        let key = cx.key(word);
+        string::let_go(cx, &key);
+    }
+    let left = held.0.as_ref().map(|held| held.text().plain()).unwrap_or_default();
+    let right = held.1.as_ref().map(|held| held.text().plain()).unwrap_or_default();
     let (sequence, mut matches) = common(&left, &right);
     if wanted.len {
         cx.out.count(sequence.len());

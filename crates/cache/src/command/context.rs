@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use super::Apart;
 use crate::engine::{Engine, Locked, Session};
-use crate::persist::{Journal, Ops};
+use crate::persist::Ops;
 use crate::resp::Reply;
-use crate::store::{DATABASES, Held, Key, SHARDS, Shard};
+use crate::store::{CopyAhead, DATABASES, Held, Key, Overwritten, SHARDS, Shard, SharedText};
 
 /// A command's request to block.
 #[derive(Debug)]
@@ -35,6 +36,14 @@ pub struct Context<'e, 'c> {
     pub(crate) served: Option<&'c [u8]>,
     /// Set by a command that found nothing and wants to block; it then writes no reply.
     pub blocking: Option<Blocking>,
+    /// The work that the command requested when it ran before, done without the locks.
+    pub(crate) apart: Option<&'c mut Apart>,
+    /// Whether the command may request such work.
+    pub(crate) may_defer: bool,
+    /// Set by a command that requests it; the command then changes nothing and writes no reply.
+    pub(crate) deferred: Option<Box<Apart>>,
+    /// A string to be written as the reply after the locks are released.
+    pub(crate) late: Option<SharedText>,
     /// Data to free after the locks are released.
     pub(crate) garbage: Vec<Shard>,
     pub(crate) locked: &'c mut Locked<'e>,
@@ -92,6 +101,35 @@ impl<'e> Context<'e, '_> {
         }
     }
 
+    /// Overwrites a part of the string at a key; returns the new length, or `None` if a long string
+    /// must be copied first: the command then returns and is run again.
+    ///
+    /// # Errors
+    /// [`super::CommandError`]: the value is not a string.
+    pub(crate) fn overwrite(
+        &mut self,
+        key: &Key<'_>,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Option<usize>, super::CommandError> {
+        let shard = self.locked.get(self.session.database, key.shard());
+        let ahead: Option<&mut CopyAhead> = match self.apart.as_deref_mut() {
+            Some(Apart::Copy(copy)) => Some(copy),
+            _ => None,
+        };
+        if !self.may_defer && ahead.is_none() {
+            return Ok(Some(shard.overwrite(key, offset, bytes)?));
+        }
+        match shard.overwrite_ahead(key, offset, bytes, ahead)? {
+            Overwritten::Done(len) => Ok(Some(len)),
+            Overwritten::CopyFirst(copy) if self.may_defer => {
+                self.deferred = Some(Box::new(Apart::Copy(copy)));
+                Ok(None)
+            }
+            Overwritten::CopyFirst(_) => Ok(Some(shard.overwrite(key, offset, bytes)?)),
+        }
+    }
+
     /// Logs an operation on one key of the session's database.
     #[inline]
     pub fn log(&mut self, words: &[&[u8]]) {
@@ -106,12 +144,15 @@ impl<'e> Context<'e, '_> {
         }
     }
 
-    /// Whether an operation may be logged that refers to the value of another key of the command.
-    pub(crate) fn takes_references(&self) -> bool {
-        self.engine.journal().is_some_and(Journal::takes_references)
+    /// Whether an operation may be logged that refers from one key of the command to another.
+    ///
+    /// * `keys`: each with its database.
+    pub(crate) fn takes_reference(&self, keys: [(usize, &Key<'_>); 2]) -> bool {
+        let keys = keys.map(|(database, key)| (database, key.hash));
+        self.engine.journal().is_some_and(|journal| journal.takes_reference(keys))
     }
 
-    /// Logs RENAME, COPY or MOVE in place of the value; requires [`Self::takes_references`].
+    /// Logs RENAME, COPY or MOVE in place of the value; requires [`Self::takes_reference`].
     pub(crate) fn log_reference(&mut self, words: &[&[u8]]) {
         self.ops.push_reference(self.session.database, words);
     }

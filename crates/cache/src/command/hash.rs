@@ -1,7 +1,7 @@
 //! Hashes: values by field.
 
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
-use crate::number;
+use crate::number::{self, SumFault};
 use crate::resp::Reply;
 use crate::types::Hash;
 
@@ -235,15 +235,14 @@ fn hincrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Err(CommandError::new("ERR value is NaN or Infinity"));
     }
     let key = cx.key(args[1]);
-    let held = cx.shard(&key).with(&key, |hash: &Hash| hash.get(args[2]).map(<[u8]>::to_vec))?;
-    let held = held.flatten().unwrap_or_else(|| b"0".to_vec());
-    let number = number::parse_f64(&held)
-        .ok_or_else(|| CommandError::new("ERR hash value is not a float"))?;
-    if !(number + by).is_finite() {
-        return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
-    }
-    let sum =
-        number::add_decimal(&held, args[3]).unwrap_or_else(|| number::format_human(number + by));
+    let sum = cx
+        .shard(&key)
+        .with(&key, |hash: &Hash| number::sum(hash.get(args[2]).unwrap_or(b"0"), args[3]))?;
+    let sum = sum.unwrap_or_else(|| number::sum(b"0", args[3])).map_err(|fault| match fault {
+        SumFault::Left => CommandError::new("ERR hash value is not a float"),
+        SumFault::Right => CommandError::NOT_FLOAT,
+        SumFault::Infinite => CommandError::new("ERR increment would produce NaN or Infinity"),
+    })?;
     cx.shard(&key).edit_or_new(&key, |hash: &mut Hash| hash.set(args[2], sum.as_bytes()))?;
     cx.log(&[b"HSET", args[1], args[2], sum.as_bytes()]);
     cx.out.bulk(sum.as_bytes());

@@ -1,7 +1,7 @@
 //! Keys of any type: removing, renaming, copying, iterating; see `deadlines` for expiration.
 
 use super::{CommandError, Context, Flags, Keys, Spec};
-use crate::store::{Deadline, Kind, Object, Value};
+use crate::store::{Deadline, Key, Kind, Object, Value};
 use crate::{glob, number};
 
 const READ: Flags = Flags::READONLY.and(Flags::FAST);
@@ -181,13 +181,19 @@ pub(super) fn replace_logged(cx: &mut Context<'_, '_>, word: &[u8], object: Obje
 const REFERENCE_SIZE_MIN: usize = 8 << 10;
 
 /// Whether RENAME, COPY or MOVE of a value is logged as such, not as the value.
-fn is_logged_by_reference(cx: &Context<'_, '_>, value: &Value) -> bool {
+///
+/// * `keys`: both keys, each with its database.
+fn is_logged_by_reference(
+    cx: &Context<'_, '_>,
+    keys: [(usize, &Key<'_>); 2],
+    value: &Value,
+) -> bool {
     let size = match value {
         Value::String(text) => text.len(),
         Value::Text(text) => text.text().len(),
         Value::Object(object) => object.bytes(),
     };
-    size >= REFERENCE_SIZE_MIN && cx.takes_references()
+    size >= REFERENCE_SIZE_MIN && cx.takes_reference(keys)
 }
 
 /// Maximum number of members or fields in one logged operation, which limits its size.
@@ -284,7 +290,7 @@ fn rename_if(
     }
     let database = cx.session.database;
     if let Some((value, deadline_ms)) = cx.shard(&from).take(&from) {
-        if is_logged_by_reference(cx, &value) {
+        if is_logged_by_reference(cx, [(database, &from), (database, &to)], &value) {
             cx.log_reference(&[b"RENAME", args[1], args[2]]);
             put(cx, database, args[2], value, deadline_ms);
         } else {
@@ -328,7 +334,8 @@ fn copy(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let free = replace || cx.shard_in(database, &to).find(&to).is_none();
     let copied = match value {
         Some(value) if free => {
-            if is_logged_by_reference(cx, &value) {
+            let keys = [(cx.session.database, &from), (database, &to)];
+            if is_logged_by_reference(cx, keys, &value) {
                 let mut digits = itoa::Buffer::new();
                 let number = digits.format(database).as_bytes();
                 cx.log_reference(&[b"COPY", args[1], args[2], b"DB", number, b"REPLACE"]);
@@ -359,7 +366,8 @@ fn move_to(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let taken = if free { cx.shard(&key).take(&key) } else { None };
     let moved = taken.is_some();
     if let Some((value, deadline_ms)) = taken {
-        if is_logged_by_reference(cx, &value) {
+        let keys = [(cx.session.database, &key), (target, &key)];
+        if is_logged_by_reference(cx, keys, &value) {
             // A key of that name may have expired, and not yet at the earlier time of a replay.
             cx.log_in(target, &[b"DEL", args[1]]);
             let mut digits = itoa::Buffer::new();

@@ -9,6 +9,7 @@
 //! key only if the snapshot it starts from was taken before the operation.
 
 mod about;
+mod apart;
 mod bits;
 mod client;
 mod config;
@@ -32,9 +33,10 @@ mod transaction;
 mod waiting;
 mod zset;
 
+pub(crate) use apart::Apart;
 pub use context::{Blocking, Context};
 pub use error::CommandError;
-pub(crate) use string::STRING_SIZE_MAX;
+pub(crate) use string::{STRING_SIZE_MAX, bulk};
 pub use table::{all, find};
 
 /// Properties of a command.

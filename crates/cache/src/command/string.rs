@@ -4,7 +4,7 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
-use crate::number;
+use crate::number::{self, SumFault};
 use crate::resp::Reply;
 use crate::store::{Deadline, Key, SharedText, Text};
 
@@ -134,7 +134,8 @@ pub(super) const COMMANDS: &[Spec] = &[
 
 type Result = std::result::Result<(), CommandError>;
 
-fn bulk(out: &mut Reply, text: Text<'_>) {
+/// Writes a string as a reply.
+pub(crate) fn bulk(out: &mut Reply, text: Text<'_>) {
     match text.as_plain() {
         Some(plain) => out.bulk(plain),
         None => out.bulk_with(text.len(), |buffer| text.append_to(buffer)),
@@ -165,31 +166,46 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 /// Releases the lock of a key's shard early, so that no other client waits while a long string is
 /// read. Inside a transaction the lock is kept.
-fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
+pub(super) fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
     if cx.may_block {
         cx.locked.release(cx.session.database, key.shard());
     }
 }
 
-/// Calls `read` with the string at a key; a long string is read without its shard's lock. For
-/// commands that do nothing else with the shard.
+/// Maximum number of bytes that are read under a shard's lock from a string that is stored plain.
+/// While a reader references a string, a change of it must copy all of it.
+const IN_PLACE_MAX: usize = 16 << 10;
+
+/// Calls `read` with the string at a key. A long string is read without its shard's lock, unless
+/// only a small part is read. For commands that do nothing else with the shard.
+///
+/// * `part`: the number of bytes that are read from a string of a given length.
 pub(super) fn read_string<R>(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
+    part: impl FnOnce(usize) -> usize,
     read: impl FnOnce(&mut Reply, Option<Text<'_>>) -> R,
 ) -> std::result::Result<R, CommandError> {
     let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
-    let Some(shared) = text.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
+    let apart = text.filter(|text| text.as_plain().is_none() || part(text.len()) > IN_PLACE_MAX);
+    let Some(shared) = apart.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
     let_go(cx, key);
     Ok(read(cx.out, Some(shared.text())))
 }
 
-/// The reply of GET for a command that continues to work with the key.
+/// The reply of GET for a command that continues to work with the key: a long string is written
+/// after the locks are released.
 fn reply_with(cx: &mut Context<'_, '_>, key: &Key<'_>) -> Result {
     let found = cx.locked.get(cx.session.database, key.shard()).text(key)?;
     cx.engine.count_look_up(found.is_some());
     match found {
-        Some(text) => bulk(cx.out, text),
+        Some(text) => match text.share().filter(|_| cx.may_block) {
+            Some(shared) => {
+                cx.engine.expect_reply(cx.session, text.len());
+                cx.late = Some(shared);
+            }
+            None => bulk(cx.out, text),
+        },
         None => cx.out.null(),
     }
     Ok(())
@@ -243,16 +259,11 @@ fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     let options = set_options(cx, &args[3..])?;
-    let database = cx.session.database;
-    let shard = cx.locked.get(database, key.shard());
-    let found = shard.find(&key);
+    let exists = cx.shard(&key).find(&key).is_some();
     if options.get {
-        match found {
-            Some(at) => bulk(cx.out, shard.text_at(at)?),
-            None => cx.out.null(),
-        }
+        reply_with(cx, &key)?;
     }
-    if options.absent && found.is_some() || options.present && found.is_none() {
+    if options.absent && exists || options.present && !exists {
         if !options.get {
             cx.out.null();
         }
@@ -263,7 +274,7 @@ fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         None if options.keep_ttl => Deadline::Keep,
         None => Deadline::None,
     };
-    shard.put_string(&key, args[2], deadline);
+    cx.shard(&key).put_string(&key, args[2], deadline);
     match deadline {
         Deadline::At(ms) => {
             let mut digits = itoa::Buffer::new();
@@ -461,10 +472,12 @@ fn msetnx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn append(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.shard(&key);
-    too_long(shard.string_len(&key)?.saturating_add(args[2].len()))?;
-    let len = shard.append(&key, args[2])?;
-    cx.log(args);
-    cx.out.count(len);
+    let before = shard.string_len(&key)?;
+    too_long(before.saturating_add(args[2].len()))?;
+    if let Some(len) = cx.overwrite(&key, before, args[2])? {
+        cx.log(args);
+        cx.out.count(len);
+    }
     Ok(())
 }
 
@@ -478,18 +491,31 @@ fn strlen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let start = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
     let stop = number::parse_i64(args[3]).ok_or(CommandError::NOT_INTEGER)?;
-    let key = cx.key(args[1]);
-    read_string(cx, &key, |out, text| {
-        let len = text.map_or(0, |text| i64::try_from(text.len()).unwrap_or(i64::MAX));
+    let range_of = |len: usize| {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
         let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
         let backwards = start < 0 && stop < 0 && start > stop;
         let (start, stop) = (from_end(start), from_end(stop).min(len - 1));
-        let Some(text) = text.filter(|_| !backwards && start <= stop) else {
-            return out.bulk(b"");
-        };
-        let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0);
-        out.bulk_with(range.len(), |buffer| text.append_range_to(range, buffer));
-    })
+        if backwards || start > stop {
+            return 0..0;
+        }
+        usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0)
+    };
+    let key = cx.key(args[1]);
+    read_string(
+        cx,
+        &key,
+        |len| range_of(len).len(),
+        |out, text| {
+            let range = text.map_or(0..0, |text| range_of(text.len()));
+            match text.filter(|_| !range.is_empty()) {
+                Some(text) => {
+                    out.bulk_with(range.len(), |buffer| text.append_range_to(range, buffer))
+                }
+                None => out.bulk(b""),
+            }
+        },
+    )
 }
 
 fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -504,9 +530,10 @@ fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     too_long(offset.saturating_add(args[3].len()))?;
-    let len = shard.overwrite(&key, offset, args[3])?;
-    cx.log(args);
-    cx.out.count(len);
+    if let Some(len) = cx.overwrite(&key, offset, args[3])? {
+        cx.log(args);
+        cx.out.count(len);
+    }
     Ok(())
 }
 
@@ -531,8 +558,15 @@ fn decrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
     let key = cx.key(word);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let (held, deadline) = match shard.string(&key)? {
-        Some(text) => (number::parse_i64(&text).ok_or(CommandError::NOT_INTEGER)?, Deadline::Keep),
+    let (held, deadline) = match shard.text(&key)? {
+        // Checked first: a long string is not decompressed to find that it is not a number.
+        Some(text) if text.len() > number::INTEGER_SIZE_MAX => {
+            return Err(CommandError::NOT_INTEGER);
+        }
+        Some(text) => {
+            let held = number::parse_i64(&text.plain()).ok_or(CommandError::NOT_INTEGER)?;
+            (held, Deadline::Keep)
+        }
         None => (0, Deadline::None),
     };
     let sum = held
@@ -549,18 +583,15 @@ fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
 fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let (held, deadline) = match shard.string(&key)? {
-        Some(text) => (text.into_owned(), Deadline::Keep),
-        None => (b"0".to_vec(), Deadline::None),
+    let (sum, deadline) = match shard.text(&key)? {
+        Some(text) if text.len() > number::ADDEND_SIZE_MAX => return Err(CommandError::NOT_FLOAT),
+        Some(text) => (number::sum(&text.plain(), args[2]), Deadline::Keep),
+        None => (number::sum(b"0", args[2]), Deadline::None),
     };
-    let number = number::parse_f64(&held).ok_or(CommandError::NOT_FLOAT)?;
-    let by = number::parse_f64(args[2]).ok_or(CommandError::NOT_FLOAT)?;
-    if !(number + by).is_finite() {
-        return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
-    }
-    // Decimal numbers are added digit by digit where possible: 0.1 and 0.2 make 0.3.
-    let sum =
-        number::add_decimal(&held, args[2]).unwrap_or_else(|| number::format_human(number + by));
+    let sum = sum.map_err(|fault| match fault {
+        SumFault::Left | SumFault::Right => CommandError::NOT_FLOAT,
+        SumFault::Infinite => CommandError::new("ERR increment would produce NaN or Infinity"),
+    })?;
     shard.put_string(&key, sum.as_bytes(), deadline);
     cx.ops.push(cx.session.database, &[b"SET", args[1], sum.as_bytes(), b"KEEPTTL"]);
     cx.out.bulk(sum.as_bytes());

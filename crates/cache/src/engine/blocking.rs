@@ -16,7 +16,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use parking_lot::Mutex;
 
 use super::Engine;
-use super::dispatch::Waiting;
+use super::dispatch::{Scope, Waiting};
 use super::locked::{Locked, Wanted};
 use super::session::{ClientInfo, Session};
 use super::unwinding::OnBehalf;
@@ -238,7 +238,7 @@ impl Engine {
                 self.give_ops(ops);
                 return found;
             }
-            let scope = (&mut locked, &mut ops);
+            let scope = Scope::at_once(&mut locked, &mut ops);
             let (command, waiting) = ((waiter.spec, &*args), Waiting::Served(key));
             let ran = self.run_locked(&mut session, command, &mut out, now_ms, waiting, scope);
             self.finish_locked(&mut locked, &ops, now_ms, ready);

@@ -6,14 +6,17 @@ use std::time::Instant;
 use super::locked::{Locked, Wanted};
 use super::session::{Multi, Queued, Replies, Session, Via, name_size};
 use super::{Engine, Flow, redact};
-use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
+use crate::command::{self, Apart, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
-use crate::store::{SHARDS, Shard, shard_of};
+use crate::store::{SHARDS, Shard, SharedText, shard_of};
 
 /// Maximum number of words of a command that SLOWLOG and error texts show.
 const SHOWN_WORDS: usize = 32;
 const SHOWN_BYTES: usize = 128;
+/// Number of times that a command may have work done without its locks: then other clients have
+/// changed the same string that often meanwhile, and the work is done under the locks.
+const DEFERRALS_MAX: usize = 4;
 /// Below this threshold of SLOWLOG, in microseconds, even commands of constant time are timed.
 const FAST_US: u64 = 1_000;
 
@@ -37,11 +40,41 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// Keys that received elements and on which commands are blocked, with their databases.
+type ReadyKeys = Vec<(usize, Box<[u8]>)>;
+
 /// The result of a command that was run.
 pub(super) struct Ran {
     pub(super) blocking: Option<Blocking>,
     /// Data to free after the locks are released.
     garbage: Vec<Shard>,
+    /// Work to do without the locks before the command runs again.
+    deferred: Option<Box<Apart>>,
+    /// A string to be written as the reply after the locks are released.
+    late: Option<SharedText>,
+}
+
+impl Ran {
+    fn refused(garbage: Vec<Shard>) -> Self {
+        Self { blocking: None, garbage, deferred: None, late: None }
+    }
+}
+
+/// What a command runs with.
+pub(super) struct Scope<'s, 'e> {
+    pub(super) locked: &'s mut Locked<'e>,
+    pub(super) ops: &'s mut Ops,
+    /// The work that it requested when it ran before.
+    pub(super) apart: Option<&'s mut Apart>,
+    /// Whether it may request such work.
+    pub(super) may_defer: bool,
+}
+
+impl<'s, 'e> Scope<'s, 'e> {
+    /// Of a command that does all of its work under the locks.
+    pub(super) fn at_once(locked: &'s mut Locked<'e>, ops: &'s mut Ops) -> Self {
+        Self { locked, ops, apart: None, may_defer: false }
+    }
 }
 
 impl Engine {
@@ -205,33 +238,64 @@ impl Engine {
             return Flow::Continue;
         }
         let _prepared = self.prepare(spec, args);
-        let now_ms = self.now_ms();
         let mut ops = self.take_ops();
         let mut ready = Vec::new();
-        let ran = {
-            let mut locked = self.lock(session.database, spec, args, now_ms);
-            if self.is_held_back(session, spec) {
-                drop(locked);
-                self.give_ops(ops);
-                self.uncount_command();
-                return Flow::HeldBack;
+        let (mut apart, mut attempts) = (None, 0);
+        let ran = loop {
+            let may_defer = attempts < DEFERRALS_MAX;
+            let work = (&mut apart, may_defer);
+            let ran = self.run_once(session, (spec, args), out, (&mut ops, &mut ready), work);
+            match ran {
+                Some(Ran { deferred: Some(mut work), .. }) => {
+                    // What was made before is freed first.
+                    drop(apart.take());
+                    work.run(&self.keyspace);
+                    apart = Some(work);
+                    attempts += 1;
+                }
+                ran => break ran,
             }
-            let now_ms = locked.now_ms();
-            let scope = (&mut locked, &mut ops);
-            let ran = self.run_locked(session, (spec, args), out, now_ms, Waiting::May, scope);
-            self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
-            if let Some(blocking) = &ran.blocking {
-                self.wait(session, spec, args, blocking, &mut locked);
-            }
-            ran
         };
         self.give_ops(ops);
+        let Some(ran) = ran else {
+            self.uncount_command();
+            return Flow::HeldBack;
+        };
+        if let Some(text) = ran.late {
+            command::bulk(out, text.text());
+        }
         self.serve_ready(ready);
         self.keep_bound();
         match ran.blocking {
             Some(blocking) => Flow::Blocked { deadline: blocking.deadline },
             None => Flow::Continue,
         }
+    }
+
+    /// Locks a command's shards, runs it and logs its effects; `None` if it is held back.
+    ///
+    /// * `apart`: the work that it requested when it ran before, and whether it may request more.
+    fn run_once(
+        &self,
+        session: &mut Session,
+        (spec, args): (&'static Spec, &[&[u8]]),
+        out: &mut Reply,
+        (ops, ready): (&mut Ops, &mut ReadyKeys),
+        (apart, may_defer): (&mut Option<Box<Apart>>, bool),
+    ) -> Option<Ran> {
+        let mut locked = self.lock(session.database, spec, args, self.now_ms());
+        if self.is_held_back(session, spec) {
+            return None;
+        }
+        let now_ms = locked.now_ms();
+        let apart = apart.as_deref_mut();
+        let scope = Scope { locked: &mut locked, ops: &mut *ops, apart, may_defer };
+        let ran = self.run_locked(session, (spec, args), out, now_ms, Waiting::May, scope);
+        self.finish_locked(&mut locked, ops, now_ms, ready);
+        if let Some(blocking) = &ran.blocking {
+            self.wait(session, spec, args, blocking, &mut locked);
+        }
+        Some(ran)
     }
 
     /// Whether a command has to be run again later: the replies of earlier commands at its key's
@@ -296,22 +360,23 @@ impl Engine {
         out: &mut Reply,
         now_ms: u64,
         waiting: Waiting<'_>,
-        (locked, ops): (&mut Locked<'e>, &mut Ops),
+        scope: Scope<'_, 'e>,
     ) -> Ran {
         let mark = out.len();
         // Checked again with the locks held: a command that panicked may have held them before.
         if spec.flags.has(Flags::WRITE) && self.keyspace.is_torn() {
             out.error(&self.log_failure().unwrap_or(CommandError::OOM).0);
-            return Ran { blocking: None, garbage: Vec::new() };
+            return Ran::refused(Vec::new());
         }
         if let Some(error) = self.doubted(spec, args, session.database) {
             out.error(&error.0);
-            return Ran { blocking: None, garbage: Vec::new() };
+            return Ran::refused(Vec::new());
         }
         let slow_us = self.config.slow_us.load(Ordering::Relaxed);
         let is_timed = !spec.flags.has(Flags::FAST) || slow_us <= FAST_US;
         let started = (is_timed && slow_us != u64::MAX).then(Instant::now);
-        let (result, blocking, garbage) = {
+        let Scope { locked, ops, apart, may_defer } = scope;
+        let (result, ran) = {
             let mut context = Context {
                 engine: self,
                 session: &mut *session,
@@ -320,12 +385,17 @@ impl Engine {
                 may_block: !matches!(waiting, Waiting::Never),
                 served: waiting.served(),
                 blocking: None,
+                apart,
+                may_defer,
+                deferred: None,
+                late: None,
                 garbage: Vec::new(),
                 locked,
                 ops,
             };
             let result = (spec.run)(&mut context, args);
-            (result, context.blocking, context.garbage)
+            let Context { blocking, garbage, deferred, late, .. } = context;
+            (result, Ran { blocking, garbage, deferred, late })
         };
         // A scan locks shard after shard: keys it visited may have changed since it began.
         let walks = matches!(spec.keys, Keys::All | Keys::Everything);
@@ -334,7 +404,7 @@ impl Engine {
             out.truncate(mark);
             self.statistics.errors.fetch_add(1, Ordering::Relaxed);
             out.error(&error.0);
-            return Ran { blocking: None, garbage };
+            return Ran::refused(ran.garbage);
         }
         if let Some(started) = started {
             let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -342,7 +412,7 @@ impl Engine {
                 self.note_slow(session, (spec, args), took_us, now_ms);
             }
         }
-        Ran { blocking, garbage }
+        ran
     }
 
     /// Logs the changes while the shards are still locked, and collects the keys on which commands
@@ -433,7 +503,7 @@ impl Engine {
                 for (spec, args) in commands {
                     self.count_command();
                     let before = out.len();
-                    let scope = (&mut locked, &mut ops);
+                    let scope = Scope::at_once(&mut locked, &mut ops);
                     let command = (*spec, &**args);
                     let ran = self.run_locked(session, command, out, now_ms, Waiting::Never, scope);
                     garbage.extend(ran.garbage);
@@ -504,6 +574,10 @@ impl Engine {
             may_block: false,
             served: None,
             blocking: None,
+            apart: None,
+            may_defer: false,
+            deferred: None,
+            late: None,
             garbage: Vec::new(),
             locked: &mut locked,
             ops: &mut ops,

@@ -135,3 +135,144 @@ fn a_sweep_removes_what_has_expired_without_anybody_asking() {
     engine.background(Duration::from_secs(5));
     assert_eq!(engine.keyspace().count(0), (1_000, 0));
 }
+
+/// Number of long strings that were copied under a lock, and whether all memory is counted right.
+fn copied_locked(engine: &Engine) -> u64 {
+    let shards = (0..crate::store::SHARDS).map(|shard| engine.keyspace().lock(0, shard, 0));
+    shards
+        .map(|shard| {
+            assert!(shard.is_counted_right());
+            shard.copied_locked()
+        })
+        .sum()
+}
+
+fn noise(size: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_le_bytes()[5]
+    };
+    (0..size).map(|_| byte()).collect()
+}
+
+fn raw(engine: &Engine, session: &mut Session, args: &[&[u8]]) -> Vec<u8> {
+    let mut out = Reply::new(session.protocol);
+    engine.execute(session, args, &mut out);
+    out.take()
+}
+
+#[test]
+fn clients_that_change_one_large_string_that_is_referenced_lose_no_change_and_copy_unlocked() {
+    const THREADS: usize = 3;
+    const BITS: usize = 400;
+    let engine = Engine::in_memory(3);
+    let (mut one, _) = session(&engine);
+    raw(&engine, &mut one, &[b"SET", b"k", &vec![0; 300_000]]);
+    raw(&engine, &mut one, &[b"SETRANGE", b"k", b"0", b"\0"]);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let engine = &engine;
+            scope.spawn(move || {
+                let (mut own, _) = session(engine);
+                for n in 0..BITS {
+                    let bit = (n * THREADS + thread) * 1_500;
+                    let reply = reply_to(engine, &mut own, &format!("SETBIT k {bit} 1"));
+                    assert_eq!(reply, ":0\r\n");
+                    if n % 50 == 0 {
+                        // The copy references the string, so the next change needs another.
+                        reply_to(engine, &mut own, &format!("COPY k copy:{thread} REPLACE"));
+                    }
+                }
+            });
+        }
+    });
+    let set = reply_to(&engine, &mut one, "BITCOUNT k");
+    assert_eq!(set, format!(":{}\r\n", THREADS * BITS));
+    assert_eq!(reply_to(&engine, &mut one, "STRLEN k"), ":300000\r\n");
+    // Only a client that others overtook as often as it may be overtaken copies under the lock.
+    assert!(copied_locked(&engine) <= 3, "{}", copied_locked(&engine));
+}
+
+#[test]
+fn a_large_string_that_is_referenced_is_changed_without_a_copy_under_the_lock() {
+    for line in ["SETBIT k 8000007 1", "SETRANGE k 5 xyz", "APPEND k xyz", "SETRANGE k 2500000 z"] {
+        let engine = Engine::in_memory(3);
+        let (mut one, _) = session(&engine);
+        let mut expected = noise(1_000_000);
+        expected.extend_from_slice(&[0; 10]);
+        raw(&engine, &mut one, &[b"SET", b"k", &expected]);
+        assert_eq!(reply_to(&engine, &mut one, "COPY k held"), ":1\r\n");
+        reply_to(&engine, &mut one, line);
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[0] {
+            "SETBIT" => expected[1_000_000] |= 1,
+            "APPEND" => expected.extend_from_slice(b"xyz"),
+            _ => {
+                let at: usize = words[2].parse().unwrap();
+                expected.resize(expected.len().max(at + words[3].len()), 0);
+                expected[at..at + words[3].len()].copy_from_slice(words[3].as_bytes());
+            }
+        }
+        let reply = raw(&engine, &mut one, &[b"GET", b"k"]);
+        assert!(reply[reply.len() - 2 - expected.len()..reply.len() - 2] == expected, "{line}");
+        assert_eq!(copied_locked(&engine), 0, "{line}");
+        // Again, now in place.
+        reply_to(&engine, &mut one, line);
+        assert_eq!(copied_locked(&engine), 0, "{line} twice");
+    }
+}
+
+#[test]
+fn bits_of_large_strings_are_combined_as_those_of_short_ones() {
+    let (left, right) = (noise(600_000), noise(400_001).split_off(100_000));
+    for operation in ["AND", "OR", "XOR", "NOT"] {
+        let engine = Engine::in_memory(3);
+        let (mut one, _) = session(&engine);
+        raw(&engine, &mut one, &[b"SET", b"a", &left]);
+        raw(&engine, &mut one, &[b"SET", b"b", &right]);
+        let line = match operation {
+            "NOT" => "BITOP NOT a a".to_owned(),
+            _ => format!("BITOP {operation} a a b none"),
+        };
+        assert_eq!(reply_to(&engine, &mut one, &line), ":600000\r\n");
+        let expected: Vec<u8> = (0..left.len())
+            .map(|at| {
+                let (one, other) = (left[at], right.get(at).copied().unwrap_or(0));
+                match operation {
+                    "AND" => 0,
+                    "OR" => one | other,
+                    "XOR" => one ^ other,
+                    _ => !one,
+                }
+            })
+            .collect();
+        let reply = raw(&engine, &mut one, &[b"GET", b"a"]);
+        assert!(reply.ends_with(&[&expected[..], b"\r\n"].concat()), "{operation}");
+        assert_eq!(copied_locked(&engine), 0);
+    }
+}
+
+#[test]
+fn a_large_string_that_is_replaced_or_removed_is_still_the_reply() {
+    let value = noise(200_000);
+    let text = b"the basin below the dam; ".repeat(9_000);
+    for value in [value, text] {
+        for words in
+            ["SET k new GET", "GETSET k new", "GETDEL k", "GETEX k EX 100", "SET k v NX GET"]
+        {
+            let engine = Engine::in_memory(3);
+            let (mut one, _) = session(&engine);
+            raw(&engine, &mut one, &[b"SET", b"k", &value]);
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let reply = raw(&engine, &mut one, &words);
+            let head = format!("${}\r\n", value.len());
+            assert!(reply == [head.as_bytes(), &value, b"\r\n"].concat(), "{words:?}");
+            reply_to(&engine, &mut one, "MULTI");
+            raw(&engine, &mut one, &[b"SET", b"k", &value]);
+            raw(&engine, &mut one, &words);
+            let reply = reply_to(&engine, &mut one, "EXEC");
+            assert!(reply.starts_with(&format!("*2\r\n+OK\r\n${}\r\n", value.len())));
+        }
+    }
+}

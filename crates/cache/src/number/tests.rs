@@ -151,3 +151,13 @@ proptest! {
         prop_assert!(read.0.is_none() || read.1.is_some());
     }
 }
+
+#[test]
+fn a_text_longer_than_any_number_is_not_added_to() {
+    let zeros = |size: usize| "0".repeat(size).into_bytes();
+    assert_eq!(sum(&zeros(ADDEND_SIZE_MAX), b"1.5").as_deref(), Ok("1.5"));
+    assert_eq!(sum(&zeros(ADDEND_SIZE_MAX + 1), b"1.5"), Err(SumFault::Left));
+    assert_eq!(sum(b"1.5", &zeros(ADDEND_SIZE_MAX + 1)), Err(SumFault::Right));
+    assert_eq!(sum(b"0.1", b"0.2").as_deref(), Ok("0.3"));
+    assert_eq!(sum(b"1e308", b"1e308"), Err(SumFault::Infinite));
+}

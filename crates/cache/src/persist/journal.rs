@@ -3,7 +3,7 @@
 //! Invariants: the operations of one [`Journal::append`] are in the log completely, or recovery
 //! ignores them; the order of appends is the log's order.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_log::{AppendError, CommitError, Log, Lsn};
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::directory::Directory;
 use super::error::JournalError;
 use super::format::{self, Entry, PART_HEADER_SIZE};
+use super::front::Front;
 use super::ops::{Ops, OpsReader};
 use super::snapshot::{Sizes, SnapshotInfo};
 
@@ -28,8 +29,8 @@ pub struct Journal {
     pub(super) directory: Directory,
     /// Held while a snapshot is taken.
     pub(super) kept: Mutex<Kept>,
-    /// Whether a snapshot is reading keys.
-    reading: AtomicBool,
+    /// How far a snapshot has read the keys.
+    pub(super) front: Front,
     pub(super) sizes: Sizes,
     /// Minimum size in bytes of the log between automatic snapshots.
     snapshot_log_min: u64,
@@ -88,15 +89,6 @@ pub(super) struct Parts {
     pub(super) replayed: u64,
 }
 
-/// A snapshot is reading keys.
-pub(super) struct Reading<'a>(&'a AtomicBool);
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-}
-
 impl Journal {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { log, entry_size_max, directory, kept, sizes, snapshot_log_min, replayed } =
@@ -107,7 +99,7 @@ impl Journal {
             entry_size_max,
             directory,
             kept: Mutex::new(kept),
-            reading: AtomicBool::new(false),
+            front: Front::default(),
             sizes,
             snapshot_log_min,
             replayed,
@@ -154,23 +146,16 @@ impl Journal {
         Ok(end)
     }
 
-    /// Whether an operation may refer to the value of another key ([`Ops::push_reference`]).
+    /// Whether an operation may refer from one of two keys to the other
+    /// ([`Ops::push_reference`]).
     ///
-    /// Not while a snapshot reads keys: it may take one of the two keys before the operation and the
-    /// other after it, and the value would be lost. Call it while the shards of both keys are
-    /// locked, until the operation is in the log: a snapshot that begins meanwhile reads both later.
-    pub(crate) fn takes_references(&self) -> bool {
-        // Against a snapshot that finds the database of the second key unused: the command has
-        // created it before this fence, or the snapshot has raised the flag.
-        fence(Ordering::SeqCst);
-        !self.reading.load(Ordering::SeqCst)
-    }
-
-    /// Declares that a snapshot reads keys, until the returned value is dropped.
-    pub(super) fn begin_reading(&self) -> Reading<'_> {
-        self.reading.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        Reading(&self.reading)
+    /// Not while a snapshot has read only one of them: it holds that key as of before the operation
+    /// and will hold the other as of after it, and the value would be lost. Call it while the
+    /// shards of both keys are locked, until the operation is in the log.
+    ///
+    /// * `keys`: the database and the hash of each.
+    pub(crate) fn takes_reference(&self, keys: [(usize, u64); 2]) -> bool {
+        self.front.is_beside(keys)
     }
 
     /// Blocks until everything before `end` is acknowledged under the configured durability;

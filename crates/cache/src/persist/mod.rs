@@ -20,6 +20,7 @@ mod check;
 mod directory;
 mod error;
 mod format;
+mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod join;

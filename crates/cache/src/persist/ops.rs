@@ -8,8 +8,8 @@
 //! An operation concerns one key, its word 1, and leads from the same value to the same value
 //! whenever it runs; times in it are absolute. There are two exceptions. [`FLUSH`] is a single word
 //! that concerns all keys of its database. A reference (RENAME, COPY, MOVE) gives a second key the
-//! value of the first; it is only logged while no snapshot reads keys, so that a snapshot holds the
-//! result at both keys or at neither. Numbers are LEB128, at most ten bytes.
+//! value of the first; it is not logged while a snapshot has read only one of the two, so that a
+//! snapshot holds the result at both keys or at neither. Numbers are LEB128, at most ten bytes.
 //!
 //! Pure: nothing here accesses files. `docs/formats/cache-log.md` describes the entries.
 
@@ -48,10 +48,10 @@ impl Ops {
         words.iter().for_each(|word| self.word(word));
     }
 
-    /// Adds a reference: RENAME, COPY or MOVE. Requires [`Journal::takes_references`] while the
+    /// Adds a reference: RENAME, COPY or MOVE. Requires [`Journal::takes_reference`] while the
     /// shards of both keys are locked.
     ///
-    /// [`Journal::takes_references`]: super::Journal::takes_references
+    /// [`Journal::takes_reference`]: super::Journal::takes_reference
     pub(crate) fn push_reference(&mut self, database: usize, words: &[&[u8]]) {
         self.refers = true;
         self.push(database, words);
@@ -75,6 +75,18 @@ impl Ops {
     pub fn word(&mut self, word: &[u8]) {
         put_number(&mut self.bytes, word.len() as u64);
         self.bytes.extend_from_slice(word);
+    }
+
+    /// Adds the operations of another record, which is empty afterwards; costs nothing if this one
+    /// is empty.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            return std::mem::swap(self, other);
+        }
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+        self.refers |= other.refers;
+        other.clear();
     }
 
     /// Whether nothing was changed.

@@ -393,6 +393,7 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
 
 mod http;
 mod moving;
+mod order;
 
 mod over_tls {
     use super::*;

@@ -224,4 +224,9 @@ impl Shard {
         let objects: usize = self.objects.held.iter().flatten().map(|(held, _)| held.bytes()).sum();
         objects == self.objects.heap && self.texts.is_counted_right()
     }
+
+    /// Number of long strings that were copied under the lock before a change.
+    pub(crate) fn copied_locked(&self) -> u64 {
+        self.texts.copied
+    }
 }

@@ -11,6 +11,7 @@
 //! released until the process ends. Torn data is neither logged nor put into a snapshot: what is on
 //! disk stays as it was before that command.
 
+mod ahead;
 mod compress;
 mod entry;
 mod evict;
@@ -34,6 +35,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use parking_lot::{Mutex, MutexGuard};
 use reaper::{Discarded, Reaper};
 
+pub(crate) use ahead::AHEAD_MIN;
+pub use ahead::{CopyAhead, Overwritten};
 pub use compress::Codec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use compress::fuzzing::compressed;

@@ -11,10 +11,10 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-use super::Keyspace;
 use super::compress::{self, Codec};
 use super::entry::Form;
-use super::text::SHARED_MIN;
+use super::text::{SHARED_MIN, SharedText};
+use super::{Keyspace, Value};
 
 /// A value in its stored form.
 #[derive(Debug)]
@@ -75,6 +75,28 @@ impl Keyspace {
         }
         READY.set(ready);
         Some(Prepared(PhantomData))
+    }
+}
+
+impl Keyspace {
+    /// Returns a string as it will be stored at a key, compressed if that pays off. Must be called
+    /// without a lock.
+    pub(crate) fn stored(&self, key: &[u8], value: Vec<u8>) -> Value {
+        if value.len() < SHARED_MIN {
+            return Value::String(value);
+        }
+        let mut stored = Vec::new();
+        match compress::compress(self.rules().codec_for(key), &value, &mut stored) {
+            Some(form) => Value::Text(SharedText::new(form, stored)),
+            None => Value::plain(value),
+        }
+    }
+}
+
+impl Value {
+    /// A long string that is stored as it is.
+    pub(crate) fn plain(value: Vec<u8>) -> Self {
+        Self::Text(SharedText::new(Form::Plain, value))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::Key;
+use super::ahead::{CopyAhead, Overwritten};
 use super::compress;
 use super::entry::{self, Form, Head};
 use super::prepare::{self, Ready};
@@ -127,7 +128,8 @@ impl Shard {
     /// creates it; returns the new length.
     ///
     /// The cost depends on `bytes`, not on the string: the string is copied only if it is
-    /// compressed, short, or out of room, and a long one that grows gets room for an eighth more.
+    /// compressed, short, referenced elsewhere, or out of room, and a long one that grows gets room
+    /// for an eighth more.
     ///
     /// # Errors
     /// [`WrongType`]: the value is not a string.
@@ -140,6 +142,50 @@ impl Shard {
         let Some(at) = self.find(key) else {
             return Ok(self.put_padded(key, offset, bytes));
         };
+        self.overwrite_at(key, at, (offset, bytes), None)
+    }
+
+    /// As [`Shard::overwrite`], but changes nothing if a long string must be copied first: the
+    /// caller makes the copy without the lock and calls this again with it.
+    ///
+    /// * `ahead`: the copy. It is used unless the string was changed since; then another one is
+    ///   requested.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is not a string.
+    pub fn overwrite_ahead(
+        &mut self,
+        key: &Key<'_>,
+        offset: usize,
+        bytes: &[u8],
+        ahead: Option<&mut CopyAhead>,
+    ) -> Result<Overwritten, WrongType> {
+        let Some(at) = self.find(key) else {
+            return Ok(Overwritten::Done(self.put_padded(key, offset, bytes)));
+        };
+        if let Some(number) = self.text_number(at)
+            && let Some(text) = self.texts.get(number)
+            && ahead.as_ref().is_none_or(|ahead| !ahead.fits(text, offset))
+            && let Some(copy) = self.texts.copy_ahead(number, offset, bytes.len())
+        {
+            return Ok(Overwritten::CopyFirst(copy));
+        }
+        self.overwrite_at(key, at, (offset, bytes), ahead).map(Overwritten::Done)
+    }
+
+    /// The number of the long string of an entry.
+    fn text_number(&self, at: At) -> Option<u32> {
+        let held = self.slab.get(at.0);
+        Head::of(held).shared(held)
+    }
+
+    fn overwrite_at(
+        &mut self,
+        key: &Key<'_>,
+        at: At,
+        (offset, bytes): (usize, &[u8]),
+        ahead: Option<&mut CopyAhead>,
+    ) -> Result<usize, WrongType> {
         let held = self.slab.get(at.0);
         let head = Head::of(held);
         let value_size = head.value(held).len();
@@ -149,7 +195,7 @@ impl Shard {
             Form::Shared => {
                 self.revision = self.revision.wrapping_add(1);
                 let number = head.shared(held).unwrap_or(u32::MAX);
-                let len = self.texts.overwrite(number, offset, bytes);
+                let len = self.texts.overwrite(number, offset, bytes, ahead);
                 len.expect("an entry's long string is there")
             }
             Form::Plain if offset + bytes.len() <= value_size => {
@@ -167,8 +213,18 @@ impl Shard {
                 grown.expect("it has a vector")
             }
             Form::Plain | Form::Lz4 | Form::Steps | Form::Zstd => {
-                let mut value = self.string_at(at)?.into_owned();
-                let len = write_over(&mut value, offset, bytes);
+                let text = self.text_at(at)?;
+                let len = text.len().max(offset + bytes.len());
+                let mut value = Vec::new();
+                if offset <= text.len() {
+                    value.reserve_exact(len);
+                    text.append_to(&mut value);
+                } else {
+                    // The system's memory is zeroed already: a long gap takes no time.
+                    value = vec![0; len];
+                    value[..text.len()].copy_from_slice(&text.plain());
+                }
+                write_over(&mut value, offset, bytes);
                 if len < SHARED_MIN {
                     self.put(key, &value, Form::Plain, Deadline::Keep);
                 } else {

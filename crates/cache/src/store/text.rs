@@ -13,6 +13,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::ahead::{AHEAD_MIN, CopyAhead};
 use super::compress;
 use super::entry::Form;
 
@@ -20,6 +21,9 @@ use super::entry::Form;
 pub(super) const SHARED_MIN: usize = 16 << 10;
 /// Overhead of a separate string: allocator and counters.
 const OVERHEAD: usize = 80;
+/// Maximum number of zeros in bytes that are written under the lock between a string and a change
+/// beyond its end.
+const GAP_MAX: usize = 1 << 20;
 /// A growing string gets room for this fraction of its length more: few moves, little waste.
 const GROWTH: usize = 8;
 
@@ -115,6 +119,20 @@ impl SharedText {
         Text { form: self.form, stored: &self.bytes, shared: Some(&self.bytes) }
     }
 
+    /// A string in its stored form.
+    pub(super) fn new(form: Form, mut stored: Vec<u8>) -> Self {
+        stored.shrink_to_fit();
+        Self { form, bytes: Arc::new(stored) }
+    }
+
+    /// Whether another string is the same. Long strings are compared by their memory, so that the
+    /// answer takes no time; it may then be `false` although the bytes are equal.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_equal = || self.form == other.form && self.bytes == other.bytes;
+        Arc::ptr_eq(&self.bytes, &other.bytes) || self.bytes.len() < SHARED_MIN && is_equal()
+    }
+
     /// Its memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.capacity() + OVERHEAD
@@ -127,6 +145,9 @@ pub(super) struct Texts {
     held: Vec<Option<SharedText>>,
     free: Vec<u32>,
     heap: usize,
+    /// Long strings that were copied under the lock.
+    #[cfg(test)]
+    pub(super) copied: u64,
 }
 
 impl Texts {
@@ -138,9 +159,8 @@ impl Texts {
     }
 
     /// Adds a string in its stored form.
-    pub(super) fn add(&mut self, form: Form, mut stored: Vec<u8>) -> u32 {
-        stored.shrink_to_fit();
-        self.add_shared(SharedText { form, bytes: Arc::new(stored) })
+    pub(super) fn add(&mut self, form: Form, stored: Vec<u8>) -> u32 {
+        self.add_shared(SharedText::new(form, stored))
     }
 
     /// Adds a string that others may hold too.
@@ -171,28 +191,54 @@ impl Texts {
         Some(text)
     }
 
+    /// The copy that must be made before a string is overwritten, if that takes long.
+    pub(super) fn copy_ahead(&self, number: u32, offset: usize, size: usize) -> Option<CopyAhead> {
+        let text = self.get(number)?;
+        let (len, end) = (text.text().len(), offset + size);
+        let in_place = text.form == Form::Plain
+            && Arc::strong_count(&text.bytes) == 1
+            && offset.saturating_sub(len) < GAP_MAX;
+        let is_long = len.max(offset) >= AHEAD_MIN;
+        (is_long && !in_place).then(|| CopyAhead::new(text.clone(), offset, room_for(len, end)))
+    }
+
     /// Overwrites a string from `offset` on, padded with zeros if it ends earlier; returns the new
     /// length. It stays plain from then on.
     ///
     /// In place, unless it must be decompressed, has no room, or is held by a reader: then it is
-    /// copied once, with room to grow.
-    pub(super) fn overwrite(&mut self, number: u32, offset: usize, bytes: &[u8]) -> Option<usize> {
+    /// copied once, with room to grow, or replaced by the copy that was made ahead.
+    pub(super) fn overwrite(
+        &mut self,
+        number: u32,
+        offset: usize,
+        bytes: &[u8],
+        ahead: Option<&mut CopyAhead>,
+    ) -> Option<usize> {
         let text = self.held.get_mut(number as usize)?.as_mut()?;
         let before = text.bytes();
         let len = text.text().len();
         let end = offset + bytes.len();
-        let room = end.max(len) + if end > len { end / GROWTH } else { 0 };
+        let room = room_for(len, end);
+        let ahead = ahead.and_then(|ahead| ahead.take(text, offset));
         let own = if text.form == Form::Plain { Arc::get_mut(&mut text.bytes) } else { None };
-        let written = match own {
-            Some(own) => {
+        let written = match (ahead, own) {
+            (None, Some(own)) => {
                 if end > own.capacity() {
+                    // The memory of a long string is moved by the kernel, without copying.
                     own.reserve_exact(room - own.len());
                 }
                 write_over(own, offset, bytes)
             }
-            None => {
-                let mut own = Vec::with_capacity(room);
-                text.text().append_to(&mut own);
+            (ahead, _) => {
+                #[cfg(test)]
+                {
+                    self.copied += u64::from(ahead.is_none() && len.max(offset) >= AHEAD_MIN);
+                }
+                let mut own = ahead.unwrap_or_else(|| {
+                    let mut own = Vec::with_capacity(room);
+                    text.text().append_to(&mut own);
+                    own
+                });
                 let written = write_over(&mut own, offset, bytes);
                 *text = SharedText { form: Form::Plain, bytes: Arc::new(own) };
                 written
@@ -201,6 +247,11 @@ impl Texts {
         self.heap = self.heap + text.bytes() - before;
         Some(written)
     }
+}
+
+/// Size in bytes of the memory of a string of `len` bytes that is written up to `end`.
+fn room_for(len: usize, end: usize) -> usize {
+    end.max(len) + if end > len { end / GROWTH } else { 0 }
 }
 
 /// Overwrites a vector's bytes from `offset` on, extending it if necessary; returns its new

@@ -179,7 +179,8 @@ fn whatever_several_clients_did_at_once_the_log_does_again() {
 
 #[test]
 fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
-    for seed in 0..6 {
+    let (wholes, references) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    for seed in 0..8 {
         let clock = Arc::new(ManualClock::new(1_000_000));
         let disk = SimFs::new(seed);
         let cache = open(&disk, &clock);
@@ -194,6 +195,15 @@ fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
             run(&format!("RPUSH key:{key} {}", "element ".repeat(2_000).trim_end()));
         }
         let rng = std::cell::RefCell::new(Rng::new(seed));
+        let journal = engine.journal().unwrap();
+        // A line whose effect is logged by reference, or as a whole value.
+        let count = |line: &str| {
+            let before = journal.end().0;
+            run(line);
+            let size = journal.end().0 - before;
+            let counted = if size > 10_000 { &wholes } else { &references };
+            counted.set(counted.get() + u32::from(size > 0));
+        };
         let rename = |_: &forebay_cache::persist::SnapshotProgress| {
             let mut rng = rng.borrow_mut();
             if !rng.one_in(20) {
@@ -201,15 +211,26 @@ fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
             }
             let (from, to) = (rng.below(16), rng.below(16));
             // All values stay large, and none is overwritten.
-            match rng.below(6) {
-                0..4 => run(&format!("RENAMENX key:{from} key:{to}")),
-                4 => run(&format!("COPY key:{from} copy:{to} DB 3 REPLACE")),
-                _ => run(&format!("MOVE key:{from} 3")),
+            match rng.below(8) {
+                0..4 => count(&format!("RENAMENX key:{from} key:{to}")),
+                4 => count(&format!("COPY key:{from} copy:{to} DB 3 REPLACE")),
+                5 => count(&format!("COPY key:{from} copy:{to} DB 7 REPLACE")),
+                6 => count(&format!("MOVE key:{from} 3")),
+                _ => {
+                    let texts = [from, to].map(|key| [format!("key:{key}"), format!("t:{key}")]);
+                    let commands: Vec<Vec<&[u8]>> = texts
+                        .iter()
+                        .map(|[from, to]| vec![&b"RENAMENX"[..], from.as_bytes(), to.as_bytes()])
+                        .collect();
+                    let mut out = Reply::new(Proto::Resp3);
+                    engine.transaction(&mut engine.inner_session(), &commands, &mut out);
+                    engine.settle().unwrap();
+                    [from, to].iter().for_each(|key| run(&format!("RENAMENX t:{key} key:{key}")));
+                }
             }
             run(&format!("RPUSHX key:{} more", rng.below(16)));
         };
         let never = std::sync::atomic::AtomicBool::new(false);
-        let journal = engine.journal().unwrap();
         for _ in 0..2 {
             let now_ms = engine.now_ms();
             forebay_cache::persist::snapshot(engine.keyspace(), journal, now_ms, &never, &rename)
@@ -219,6 +240,58 @@ fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
         }
         let expected = state(&cache);
         assert!(expected.len() > 2);
+        let disk = disk.kill();
+        drop(cache);
+        let cache = open(&disk, &clock);
+        assert!(cache.recovered().unwrap().snapshot.is_some());
+        assert_same(&expected, &state(&cache), seed);
+    }
+    // Some keys were on the same side of what the snapshot had read, and some were not.
+    assert!(references.get() > 20 && wholes.get() > 20, "{references:?} {wholes:?}");
+}
+
+#[test]
+fn names_that_clients_change_at_once_while_snapshots_are_taken_lose_no_large_value() {
+    for seed in 0..3 {
+        let clock = Arc::new(ManualClock::new(1_000_000));
+        let disk = SimFs::new(seed);
+        let cache = open(&disk, &clock);
+        let engine = cache.engine();
+        let run = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let mut out = Reply::new(Proto::Resp3);
+            engine.execute(&mut engine.inner_session(), &words, &mut out);
+            engine.settle().unwrap();
+        };
+        for key in 0..12 {
+            let elements = format!("element-{key} ").repeat(1_000 + 400 * key);
+            run(&format!("RPUSH key:{key} {}", elements.trim_end()));
+            run(&format!("SET text:{key} {}", "0123456789".repeat(2_000 * (key + 1))));
+        }
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..2)
+                .map(|client| {
+                    scope.spawn(move || {
+                        let mut rng = Rng::new(seed * 10 + client);
+                        for _ in 0..400 {
+                            let (from, to) = (rng.below(24), rng.below(24));
+                            let kind = if rng.one_in(2) { "key" } else { "text" };
+                            match rng.below(8) {
+                                0..5 => run(&format!("RENAMENX {kind}:{from} {kind}:{to}")),
+                                5 => run(&format!("COPY {kind}:{from} {kind}:{to} DB 5 REPLACE")),
+                                6 => run(&format!("MOVE {kind}:{from} {}", 1 + rng.below(4))),
+                                _ => run(&format!("APPEND text:{from} more")),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            while !clients.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                run("SAVE");
+            }
+        });
+        let expected = state(&cache);
+        assert!(expected.len() > 12);
         let disk = disk.kill();
         drop(cache);
         let cache = open(&disk, &clock);

@@ -14,6 +14,7 @@ use forebay_log::{Log, Lsn};
 use super::entry::{put_bytes, put_head};
 use super::pace::Pace;
 use super::value::put_elements;
+use crate::persist::front::Front;
 use crate::persist::ops::put_number;
 use crate::store::{At, Keyspace, Shard, SharedText};
 
@@ -54,20 +55,23 @@ pub(crate) struct Captured {
     pub(crate) fresh: bool,
 }
 
+/// The keys, the log, how far the keys were read, and the time.
+pub(crate) type Source<'a> = (&'a Keyspace, &'a Log, &'a Front, u64);
+
 /// Copies keys from a hash on, at most to the end of its segment.
 ///
 /// * `whole`: the hash is a segment's first, and the whole segment is wanted; if it is too large,
 ///   nothing is copied.
 pub(crate) fn capture(
-    (keyspace, log, now_ms): (&Keyspace, &Log, u64),
-    (database, shard): (usize, usize),
+    (keyspace, log, front, now_ms): Source<'_>,
+    place: (usize, usize),
     (from, whole): (u64, bool),
     sizes: Sizes,
     buffers: &mut Buffers,
     pace: &mut Pace,
 ) -> Captured {
     buffers.clear(sizes);
-    let shard = keyspace.lock(database, shard, now_ms);
+    let shard = keyspace.lock(place.0, place.1, now_ms);
     let started = Instant::now();
     let position = log.end();
     let mut captured = Captured { last: None, position, keys: 0, large: None, fresh: true };
@@ -94,6 +98,11 @@ pub(crate) fn capture(
         take_some(&shard, sizes, &found, buffers, &mut captured);
         buffers.found = found;
     }
+    // A range that would end before its first hash is not taken; the value there is large.
+    let is_empty = captured.large.as_ref().is_some_and(|(hash, _)| *hash == from);
+    if let Some(last) = captured.last.filter(|_| !is_empty) {
+        front.pass(place, last);
+    }
     drop(shard);
     pace.held_since(started);
     captured
@@ -101,15 +110,15 @@ pub(crate) fn capture(
 
 /// Copies the keys with one hash; `None` if that is a single key with a large value.
 pub(crate) fn capture_hash(
-    (keyspace, log, now_ms): (&Keyspace, &Log, u64),
-    (database, shard): (usize, usize),
+    (keyspace, log, front, now_ms): Source<'_>,
+    place: (usize, usize),
     hash: u64,
     sizes: Sizes,
     buffers: &mut Buffers,
     pace: &mut Pace,
 ) -> Option<(Lsn, u64)> {
     buffers.clear(sizes);
-    let shard = keyspace.lock(database, shard, now_ms);
+    let shard = keyspace.lock(place.0, place.1, now_ms);
     let started = Instant::now();
     let position = log.end();
     let mut found = std::mem::take(&mut buffers.found);
@@ -121,6 +130,7 @@ pub(crate) fn capture_hash(
     let large = matches!(found.as_slice(), [(_, at)] if is_large(&shard, *at, sizes));
     if !large {
         found.iter().for_each(|(_, at)| buffers.put_entry(&shard, *at));
+        front.pass(place, hash);
     }
     let keys = found.len() as u64;
     buffers.found = found;

@@ -44,6 +44,16 @@ enum Looked {
     Whole { pieces: Vec<Vec<u8>>, position: Lsn },
 }
 
+impl Looked {
+    /// Whether all of the value was read.
+    fn is_all(&self) -> bool {
+        match self {
+            Self::Changed | Self::Piece { done: None, .. } => false,
+            Self::Text { .. } | Self::Whole { .. } | Self::Piece { done: Some(_), .. } => true,
+        }
+    }
+}
+
 impl Taking<'_> {
     /// Takes a large value.
     pub(super) fn large(&mut self, target: LargeKey<'_>) -> Result<(), SnapshotError> {
@@ -127,7 +137,7 @@ impl Taking<'_> {
                 return self.end_large(target, position);
             }
             // It no longer exists: the range has few keys, most likely none.
-            let source = (self.keyspace, self.log, self.now_ms);
+            let source = (self.keyspace, self.log, self.front, self.now_ms);
             let (sizes, buffers) = (self.sizes, &mut self.buffers);
             let captured = capture_hash(source, place, hash, sizes, buffers, &mut self.pace);
             if let Some((position, keys)) = captured {
@@ -190,7 +200,12 @@ impl Taking<'_> {
             None => Looked::Changed,
             Some(at) => {
                 head.get_or_insert((shard.kind(at), shard.deadline_ms(at)));
-                self.look_at(&shard, at, from, flag.is_some(), piece)
+                let looked = self.look_at(&shard, at, from, flag.is_some(), piece);
+                // The position was read under this lock.
+                if looked.is_all() {
+                    self.front.pass(target.place, target.hash);
+                }
+                looked
             }
         };
         drop(shard);

@@ -175,6 +175,7 @@ fn take(
     let mut taking = Taking {
         keyspace,
         log: journal.log(),
+        front: &journal.front,
         now_ms: header.created_ms,
         sizes: journal.sizes,
         writer: writer.map_err(SnapshotError::Io)?,
@@ -186,7 +187,7 @@ fn take(
         abandoned: 0,
         buffers: Buffers::default(),
     };
-    let reading = journal.begin_reading();
+    let reading = journal.front.begin();
     taking.run()?;
     drop(reading);
     let (lowest, highest) = taking.ranges.bounds();

@@ -18,6 +18,7 @@ use super::large::LargeKey;
 use super::pace::Pace;
 use super::write::SnapshotWriter;
 use crate::persist::error::SnapshotError;
+use crate::persist::front::Front;
 use crate::persist::ranges::Ranges;
 use crate::store::{DATABASES, Keyspace, SHARDS};
 
@@ -25,6 +26,7 @@ use crate::store::{DATABASES, Keyspace, SHARDS};
 pub(crate) struct Taking<'a> {
     pub(crate) keyspace: &'a Keyspace,
     pub(crate) log: &'a Log,
+    pub(crate) front: &'a Front,
     pub(crate) now_ms: u64,
     pub(crate) sizes: Sizes,
     pub(crate) writer: SnapshotWriter,
@@ -41,10 +43,12 @@ impl Taking<'_> {
     /// Takes everything.
     pub(crate) fn run(&mut self) -> Result<(), SnapshotError> {
         for database in 0..DATABASES {
+            self.front.decide(database);
             // Read first: a command that creates the database afterwards appends after this
             // position.
             let position = self.log.end();
             if self.keyspace.is_made(database) {
+                self.front.enter(database);
                 for shard in 0..SHARDS {
                     self.shard((database, shard))?;
                 }
@@ -62,7 +66,7 @@ impl Taking<'_> {
         loop {
             self.check_cancel()?;
             self.pace.rest();
-            let source = (self.keyspace, self.log, self.now_ms);
+            let source = (self.keyspace, self.log, self.front, self.now_ms);
             let (sizes, buffers) = (self.sizes, &mut self.buffers);
             let captured = capture(source, place, (from, whole), sizes, buffers, &mut self.pace);
             let Some(mut last) = captured.last else {
