@@ -80,7 +80,8 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
 const OPTIONAL: [(&str, bool); 2] =
     [("mongodb", cfg!(feature = "mongodb")), ("sql", cfg!(feature = "sql"))];
 
-/// The optional parts that this build has. `peers` is one that no build lacks for its users.
+/// The optional parts that this build has. `peers`, which is for benchmarks alone, is never reported
+/// as left out.
 fn features() -> Vec<&'static str> {
     let peers = ("peers", cfg!(feature = "peers"));
     OPTIONAL.into_iter().chain([peers]).filter(|(_, built)| *built).map(|(name, _)| name).collect()
