@@ -1,13 +1,14 @@
 //! The cache's bars, claims and figures, in one place.
 
 use super::bars::{
-    Bar, Claim, Formula, Good, aiming, at_least, at_most, claim, value_at_least, value_at_most,
+    Bar, Claim, Formula, Good, aiming, at_least, at_most, claim, optional, value_at_least,
+    value_at_most,
 };
 
 /// What the cache promises, beside Redis in the same run: SET and GET of 100-byte values over 100
 /// connections, half of each. `*_of_redis_ratio` is the median over rounds of ours by theirs within
 /// a round, so that what slows the machine for a while slows both.
-pub(super) const BARS: [Bar; 23] = [
+pub(super) const BARS: [Bar; 27] = [
     aiming(
         value_at_most(
             "processor time per command, relative to Redis",
@@ -150,6 +151,26 @@ pub(super) const BARS: [Bar; 23] = [
         aim: None,
         unit: "ms",
     },
+    optional(value_at_least(
+        "rate for a client with two threads, relative to Valkey",
+        "cache_valkey_p1_rate_ratio",
+        1.4,
+    )),
+    optional(value_at_most(
+        "processor time for a client with two threads, relative to Valkey",
+        "cache_valkey_p1_cpu_ratio",
+        0.6,
+    )),
+    optional(value_at_least(
+        "rate for a client with one thread, relative to Valkey",
+        "cache_valkey_p1_single_rate_ratio",
+        1.0,
+    )),
+    optional(value_at_most(
+        "processor time for a client with one thread, relative to Valkey",
+        "cache_valkey_p1_single_cpu_ratio",
+        0.75,
+    )),
 ];
 
 /// What the description of the earlier system publishes, on its author's machine.
@@ -176,7 +197,7 @@ pub(super) const CLAIMS: [Claim; 18] = [
 
 /// What each figure is. `redis_...` and `cache_...` (ours) come in pairs; `p16` is 16 commands sent
 /// at a time; `logged` is with the log on.
-pub(super) const FIGURES: [(&str, &str); 86] = [
+pub(super) const FIGURES: [(&str, &str); 104] = [
     ("cache_p16_rate_of_redis_ratio", "commands per second, 16 at a time, ours / theirs"),
     ("cache_p16_cpu_of_redis_ratio", "processor time of a command, 16 at a time, ours / theirs"),
     ("cache_p64_rate_of_redis_ratio", "commands per second, 64 at a time, ours / theirs"),
@@ -293,4 +314,22 @@ pub(super) const FIGURES: [(&str, &str); 86] = [
     ),
     ("compress_3700_us", "time of a whole SET of such a value, in process"),
     ("compress_85000_us", "time of a whole SET of such a value, in process"),
+    ("cache_valkey_p1_per_s", "commands per second from valkey-benchmark with two threads"),
+    ("valkey_p1_per_s", "the same for Valkey"),
+    ("cache_valkey_p1_cpu_us", "processor time of the server for a command in that"),
+    ("valkey_p1_cpu_us", "the same for Valkey"),
+    ("cache_valkey_p1_p99_ms", "99th percentile of the time a command takes in that"),
+    ("valkey_p1_p99_ms", "the same for Valkey"),
+    ("cache_valkey_p1_rate_ratio", "commands per second in that, ours / theirs"),
+    ("cache_valkey_p1_cpu_ratio", "processor time of a command in that, ours / theirs"),
+    ("cache_valkey_p1_p99_ratio", "99th percentile in that, ours / theirs"),
+    ("cache_valkey_p1_single_per_s", "commands per second from valkey-benchmark with one thread"),
+    ("valkey_p1_single_per_s", "the same for Valkey"),
+    ("cache_valkey_p1_single_cpu_us", "processor time of the server for a command in that"),
+    ("valkey_p1_single_cpu_us", "the same for Valkey"),
+    ("cache_valkey_p1_single_p99_ms", "99th percentile of the time a command takes in that"),
+    ("valkey_p1_single_p99_ms", "the same for Valkey"),
+    ("cache_valkey_p1_single_rate_ratio", "commands per second in that, ours / theirs"),
+    ("cache_valkey_p1_single_cpu_ratio", "processor time of a command in that, ours / theirs"),
+    ("cache_valkey_p1_single_p99_ratio", "99th percentile in that, ours / theirs"),
 ];
