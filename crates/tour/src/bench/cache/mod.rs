@@ -16,6 +16,7 @@ mod snapshot;
 mod text;
 #[cfg(feature = "peers")]
 mod valkey;
+mod waits;
 
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,8 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     memory::compression(&mut figures)?;
     note("a snapshot under write load");
     snapshot::measure(plan, scratch.path(), &mut figures)?;
+    note("the longest wait of other clients during heavy commands");
+    waits::measure(plan, scratch.path(), &mut figures)?;
     Ok(figures.into_json())
 }
 
