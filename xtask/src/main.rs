@@ -25,6 +25,7 @@ mod fuzz;
 mod setup;
 mod test;
 mod tidy;
+mod valkey;
 
 use std::process::ExitCode;
 

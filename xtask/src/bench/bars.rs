@@ -7,6 +7,8 @@ use super::report::Report;
 pub(super) enum Formula {
     /// One figure as it is.
     Value(&'static str),
+    /// The same, but it is not measured where the other server is not installed.
+    Optional(&'static str),
     /// One figure divided by another of the same run.
     Ratio(&'static str, &'static str),
 }
@@ -15,7 +17,7 @@ impl Formula {
     /// Returns the number, if every figure was measured and no divisor is zero.
     pub(super) fn of(self, report: &Report) -> Option<f64> {
         match self {
-            Self::Value(name) => report.value(name),
+            Self::Value(name) | Self::Optional(name) => report.value(name),
             Self::Ratio(above, below) => {
                 let below = report.value(below).filter(|below| *below != 0.0)?;
                 Some(report.value(above)? / below)
@@ -26,7 +28,7 @@ impl Formula {
     /// Formats it for a table.
     pub(super) fn text(self) -> String {
         match self {
-            Self::Value(name) => name.to_owned(),
+            Self::Value(name) | Self::Optional(name) => name.to_owned(),
             Self::Ratio(above, below) => format!("{above} / {below}"),
         }
     }
@@ -109,6 +111,14 @@ pub(super) const fn value_at_least(name: &'static str, figure: &'static str, bar
     Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
 }
 
+/// A target that is left out where its figure is not measured.
+pub(super) const fn optional(bar: Bar) -> Bar {
+    match bar.formula {
+        Formula::Value(name) => Bar { formula: Formula::Optional(name), ..bar },
+        Formula::Optional(_) | Formula::Ratio(..) => bar,
+    }
+}
+
 /// A target with a better desired value.
 pub(super) const fn aiming(bar: Bar, aim: f64) -> Bar {
     Bar { aim: Some(aim), ..bar }
@@ -125,19 +135,21 @@ pub(super) enum Verdict {
     Missed(f64),
     /// A figure is missing.
     Unmeasured,
+    /// A figure is missing, as it may be.
+    LeftOut,
 }
 
 impl Verdict {
     /// Whether the promise is kept.
     pub(super) fn passes(self) -> bool {
-        matches!(self, Self::Aim(_) | Self::Bar(_))
+        matches!(self, Self::Aim(_) | Self::Bar(_) | Self::LeftOut)
     }
 
     /// The number, if there is one.
     pub(super) fn found(self) -> Option<f64> {
         match self {
             Self::Aim(found) | Self::Bar(found) | Self::Missed(found) => Some(found),
-            Self::Unmeasured => None,
+            Self::Unmeasured | Self::LeftOut => None,
         }
     }
 
@@ -148,6 +160,7 @@ impl Verdict {
             Self::Bar(_) => "yes, below the aim",
             Self::Missed(_) => "**no**",
             Self::Unmeasured => "**not measured**",
+            Self::LeftOut => "left out",
         }
     }
 }
@@ -155,7 +168,10 @@ impl Verdict {
 impl Bar {
     /// Compares the target with a measurement.
     pub(super) fn judge(&self, report: &Report) -> Verdict {
-        let Some(found) = self.formula.of(report) else { return Verdict::Unmeasured };
+        let Some(found) = self.formula.of(report) else {
+            let is_optional = matches!(self.formula, Formula::Optional(_));
+            return if is_optional { Verdict::LeftOut } else { Verdict::Unmeasured };
+        };
         if !self.good.holds(found, self.bar) {
             Verdict::Missed(found)
         } else if self.good.holds(found, self.aim.unwrap_or(self.bar)) {
@@ -232,6 +248,15 @@ mod tests {
         ] {
             assert_eq!(RATE.judge(&report(json)), verdict, "{json}");
         }
+    }
+
+    #[test]
+    fn what_may_be_left_out_passes_without_a_figure_and_no_worse_with_one() {
+        let bar = optional(value_at_most("p99", "p99", 1.0));
+        assert_eq!(bar.judge(&report("{}")), Verdict::LeftOut);
+        assert!(bar.judge(&report("{}")).passes());
+        assert!(bar.judge(&report(r#"{"p99":0.9}"#)).passes());
+        assert!(!bar.judge(&report(r#"{"p99":1.1}"#)).passes());
     }
 
     #[test]

@@ -120,7 +120,7 @@ mod tests {
     fn every_figure_that_is_compared_says_what_it_is_once() {
         for subsystem in &SUBSYSTEMS {
             let of_bars = subsystem.bars.iter().flat_map(|bar| match bar.formula {
-                Formula::Value(name) => vec![name],
+                Formula::Value(name) | Formula::Optional(name) => vec![name],
                 Formula::Ratio(above, below) => vec![above, below],
             });
             let of_claims = subsystem.claims.iter().filter_map(|claim| claim.figure);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::locked::{Locked, Wanted};
-use super::session::{Multi, Queued, Replies, Session, Via, name_size};
+use super::session::{Queued, Replies, Session, Via};
 use super::{Engine, Flow, redact};
 use crate::command::{self, Apart, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
@@ -47,7 +47,7 @@ type ReadyKeys = Vec<(usize, Box<[u8]>)>;
 pub(super) struct Ran {
     pub(super) blocking: Option<Blocking>,
     /// Data to free after the locks are released.
-    garbage: Vec<Shard>,
+    pub(super) garbage: Vec<Shard>,
     /// Work to do without the locks before the command runs again.
     deferred: Option<Box<Apart>>,
     /// A string to be written as the reply after the locks are released.
@@ -341,7 +341,13 @@ impl Engine {
 
     /// Returns the shards that a command needs in a transaction: there even scans lock all they
     /// visit.
-    fn want_all(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
+    pub(super) fn want_all(
+        &self,
+        spec: &Spec,
+        args: &[&[u8]],
+        database: usize,
+        wanted: &mut Wanted,
+    ) {
         let databases = match spec.keys {
             Keys::All => database..database + 1,
             Keys::Everything => 0..crate::store::DATABASES,
@@ -430,123 +436,6 @@ impl Engine {
         collect_ready(locked, ready);
     }
 
-    /// Runs the queue of MULTI: all shards locked, one entry in the log.
-    fn exec(&self, session: &mut Session, out: &mut Reply) {
-        let Some(Multi { queue, broken, .. }) = session.multi.take() else {
-            out.error("ERR EXEC without MULTI");
-            return;
-        };
-        session.info.said.lock().queued = None;
-        if broken {
-            self.unwatch(session);
-            out.error("EXECABORT Transaction discarded because of previous errors.");
-            return;
-        }
-        // Checked again: the key may permit less than when they were queued.
-        let denied = queue.iter().find_map(|queued| {
-            session.grant.as_ref()?;
-            let args: Vec<&[u8]> = queued.args.iter().map(|word| &**word).collect();
-            self.permit(session, queued.spec, &args).err()
-        });
-        let any = |flag| queue.iter().any(|queued| queued.spec.flags.has(flag));
-        let refused = denied.or_else(|| self.log_failure().filter(|_| any(Flags::WRITE)));
-        let refused = refused.or_else(|| {
-            let has_memory = !any(Flags::DENYOOM) || self.has_memory() || self.make_room();
-            (!has_memory).then_some(CommandError::OOM)
-        });
-        if let Some(error) = refused {
-            self.unwatch(session);
-            self.statistics.errors.fetch_add(1, Ordering::Relaxed);
-            out.error(&format!("EXECABORT Transaction discarded because of: {}", error.0));
-            return;
-        }
-        let commands: Vec<(&'static Spec, Vec<&[u8]>)> = queue
-            .iter()
-            .map(|queued| (queued.spec, queued.args.iter().map(|word| &**word).collect()))
-            .collect();
-        self.exec_all(session, &commands, out);
-        self.unwatch(session);
-    }
-
-    /// Runs commands as one: no client sees a state between them, and the log has all or none.
-    pub(super) fn exec_all(
-        &self,
-        session: &mut Session,
-        commands: &[(&'static Spec, Vec<&[u8]>)],
-        out: &mut Reply,
-    ) {
-        let now_ms = self.now_ms();
-        let mut wanted = Wanted::default();
-        let mut database = session.database;
-        for (spec, args) in commands {
-            self.want_all(spec, args, database, &mut wanted);
-            if spec.name == "select"
-                && let Some(selected) = args.get(1).and_then(|word| Context::database(word).ok())
-            {
-                database = selected;
-            }
-        }
-        for (database, key) in &session.watched {
-            wanted.add(*database, shard_of(self.keyspace.rules().hash(key)));
-        }
-        let mut ops = self.take_ops();
-        let (mut ready, mut garbage) = (Vec::new(), Vec::new());
-        {
-            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
-            let now_ms = locked.now_ms();
-            if self.is_dirty(session, &mut locked) {
-                out.null_array();
-            } else {
-                let output_max = self.reply_size_max();
-                let mark = out.len();
-                out.array(commands.len());
-                for (spec, args) in commands {
-                    self.count_command();
-                    let before = out.len();
-                    let scope = Scope::at_once(&mut locked, &mut ops);
-                    let command = (*spec, &**args);
-                    let ran = self.run_locked(session, command, out, now_ms, Waiting::Never, scope);
-                    garbage.extend(ran.garbage);
-                    // A connection with more unread output than allowed is closed after the turn:
-                    // the effects count, further replies do not.
-                    if before - mark > output_max {
-                        out.truncate(before);
-                    }
-                    // In the order in which they received elements, not in the order of their
-                    // shards.
-                    collect_ready(&mut locked, &mut ready);
-                }
-            }
-            self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
-        }
-        drop(garbage);
-        self.give_ops(ops);
-        self.serve_ready(ready);
-        self.keep_bound();
-    }
-
-    /// Whether a watched key has changed, or has expired since WATCH.
-    fn is_dirty(&self, session: &Session, locked: &mut Locked<'_>) -> bool {
-        // Looking at each key finds those that have expired, and removing them raises the flag.
-        for (database, key) in &session.watched {
-            let key = self.keyspace.key(key);
-            locked.get(*database, key.shard()).look_at(&key);
-        }
-        session.dirty.load(Ordering::Acquire)
-    }
-
-    /// Removes the session's watches.
-    pub(crate) fn unwatch(&self, session: &mut Session) {
-        let now_ms = self.now_ms();
-        for (database, key) in std::mem::take(&mut session.watched) {
-            session.names_bytes = session.names_bytes.saturating_sub(name_size(&key));
-            let key = self.keyspace.key(&key);
-            let mut shard = self.keyspace.lock(database, key.shard(), now_ms);
-            shard.unwatch(key.bytes, &session.dirty);
-        }
-        session.dirty.store(false, Ordering::Release);
-    }
-
     /// Runs an operation of the log again, at its original time.
     ///
     /// # Errors
@@ -613,7 +502,7 @@ impl Engine {
 }
 
 /// Collects the keys that received elements and on which commands are blocked.
-fn collect_ready(locked: &mut Locked<'_>, ready: &mut Vec<(usize, Box<[u8]>)>) {
+pub(super) fn collect_ready(locked: &mut Locked<'_>, ready: &mut Vec<(usize, Box<[u8]>)>) {
     for (database, shard) in locked.iter_mut() {
         if shard.has_ready() {
             ready.extend(shard.take_ready().into_iter().map(|key| (database, key)));

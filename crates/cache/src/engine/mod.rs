@@ -17,6 +17,7 @@ mod blocking;
 mod clients;
 mod config;
 mod dispatch;
+mod exec;
 mod locked;
 mod mailbox;
 mod memory;

@@ -23,7 +23,8 @@ pub(super) enum Command {
     /// Measure the cache.
     ///
     /// Starts a server again for every round on a free loopback port, loads it, and reads back what
-    /// was written. `cargo xtask bench cache` also compares the cache with Redis.
+    /// was written. `cargo xtask bench cache` also compares the cache with Redis, and with
+    /// Valkey if it is installed.
     #[command(after_help = "Example: forebay bench cache --json --rounds 3")]
     Cache(CacheArgs),
     /// Measure the event store.

@@ -1,5 +1,5 @@
-//! Measures the cache; a build with the feature `peers` also measures Redis on the same machine in
-//! the same run.
+//! Measures the cache; a build with the feature `peers` also measures Redis, and Valkey if it
+//! is installed, on the same machine in the same run.
 //!
 //! All servers get the same load from the same generator (see `load`), round by round in turns and
 //! each round on new processes, because the speed of a process depends on where it happens to be in
@@ -14,6 +14,9 @@ mod redis;
 mod resp;
 mod snapshot;
 mod text;
+#[cfg(feature = "peers")]
+mod valkey;
+mod waits;
 
 use std::path::{Path, PathBuf};
 
@@ -51,6 +54,8 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let mut figures = Figures::default();
     #[cfg(feature = "peers")]
     redis::measure(plan, scratch.path(), &mut figures, note)?;
+    #[cfg(feature = "peers")]
+    valkey::measure(plan, scratch.path(), &mut figures, note)?;
     note("100-byte values, 1 command at a time, from a lighter generator");
     rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
         load::run(peer, plan, test)
@@ -72,6 +77,8 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     memory::compression(&mut figures)?;
     note("a snapshot under write load");
     snapshot::measure(plan, scratch.path(), &mut figures)?;
+    note("the longest wait of other clients during heavy commands");
+    waits::measure(plan, scratch.path(), &mut figures)?;
     Ok(figures.into_json())
 }
 
@@ -97,6 +104,7 @@ impl Round {
     }
 }
 
+/// Puts one kind of load on every server, round by round.
 fn rates(
     plan: &Plan,
     scratch: &Path,
@@ -104,9 +112,26 @@ fn rates(
     figures: &mut Figures,
     run: &dyn Fn(&Peer, Test) -> anyhow::Result<Load>,
 ) -> anyhow::Result<()> {
-    let mut rounds = [const { Vec::new() }; Kind::ALL.len()];
+    let rounds = rounds_of(Kind::ALL, plan, scratch, (what, logged), run)?;
+    for (kind, rounds) in Kind::ALL.iter().zip(&rounds) {
+        report(&format!("{}_{what}", kind.name()), rounds, figures);
+    }
+    #[cfg(feature = "peers")]
+    redis::shares(what, &rounds, figures);
+    Ok(())
+}
+
+/// Returns the results of these servers.
+fn rounds_of<const KINDS: usize>(
+    all: [Kind; KINDS],
+    plan: &Plan,
+    scratch: &Path,
+    (what, logged): (&str, bool),
+    run: &dyn Fn(&Peer, Test) -> anyhow::Result<Load>,
+) -> anyhow::Result<[Vec<Round>; KINDS]> {
+    let mut rounds = [const { Vec::new() }; KINDS];
     for round in 0..plan.rounds {
-        let mut kinds: Vec<_> = Kind::ALL.into_iter().zip(&mut rounds).collect();
+        let mut kinds: Vec<_> = all.into_iter().zip(&mut rounds).collect();
         // The order changes with every round.
         if round % 2 == 1 {
             kinds.reverse();
@@ -121,21 +146,20 @@ fn rates(
             rounds.push(Round { set, get });
         }
     }
-    for (kind, rounds) in Kind::ALL.iter().zip(&rounds) {
-        let name = kind.name();
-        let mut median = |figure: &str, take: fn(Round) -> f64| {
-            let samples = rounds.iter().map(|&round| take(round)).collect();
-            figures.median(&format!("{name}_{what}_{figure}"), samples);
-        };
-        median("per_s", Round::rate);
-        median("cpu_us", Round::cpu_us);
-        median("p99_ms", Round::p99_ms);
-        median("set_per_s", |round| round.set.per_second);
-        median("get_per_s", |round| round.get.per_second);
-        median("set_cpu_us", |round| round.set.cpu_us);
-        median("get_cpu_us", |round| round.get.cpu_us);
-    }
-    #[cfg(feature = "peers")]
-    redis::shares(what, &rounds, figures);
-    Ok(())
+    Ok(rounds)
+}
+
+/// Reports the medians of a server's rounds.
+fn report(name: &str, rounds: &[Round], figures: &mut Figures) {
+    let mut median = |figure: &str, take: fn(Round) -> f64| {
+        let samples = rounds.iter().map(|&round| take(round)).collect();
+        figures.median(&format!("{name}_{figure}"), samples);
+    };
+    median("per_s", Round::rate);
+    median("cpu_us", Round::cpu_us);
+    median("p99_ms", Round::p99_ms);
+    median("set_per_s", |round| round.set.per_second);
+    median("get_per_s", |round| round.get.per_second);
+    median("set_cpu_us", |round| round.set.cpu_us);
+    median("get_cpu_us", |round| round.get.cpu_us);
 }

@@ -18,11 +18,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(super) enum Kind {
     #[cfg(feature = "peers")]
     Redis,
+    #[cfg(feature = "peers")]
+    Valkey,
     Forebay,
 }
 
 impl Kind {
-    /// The servers that this build measures.
+    /// The servers that this build measures, without Valkey, which need not be installed.
     #[cfg(feature = "peers")]
     pub(super) const ALL: [Self; 2] = [Self::Redis, Self::Forebay];
     /// The servers that this build measures.
@@ -34,6 +36,8 @@ impl Kind {
         match self {
             #[cfg(feature = "peers")]
             Self::Redis => "redis",
+            #[cfg(feature = "peers")]
+            Self::Valkey => "valkey",
             Self::Forebay => "cache",
         }
     }
@@ -69,7 +73,9 @@ impl Peer {
         let text = free_address()?;
         let mut command = match kind {
             #[cfg(feature = "peers")]
-            Kind::Redis => super::redis::server(address, data, logged),
+            Kind::Redis => super::redis::server("redis-server", address, data, logged),
+            #[cfg(feature = "peers")]
+            Kind::Valkey => super::redis::server("valkey-server", address, data, logged),
             Kind::Forebay => forebay(address, text, data, logged)?,
         };
         command.args(words);

@@ -43,9 +43,9 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Returns the command of a server; with `logged` it appends to its log, synced once a second.
-pub(super) fn server(address: SocketAddr, data: &Path, logged: bool) -> Command {
-    let mut command = Command::new("redis-server");
+/// Returns the command of a server, Redis or Valkey, which has the same options; with `logged` it appends to its log, synced once a second.
+pub(super) fn server(program: &str, address: SocketAddr, data: &Path, logged: bool) -> Command {
+    let mut command = Command::new(program);
     let log = if logged { "yes" } else { "no" };
     command
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
@@ -58,11 +58,22 @@ pub(super) fn server(address: SocketAddr, data: &Path, logged: bool) -> Command 
 }
 
 /// Runs one kind of command with `redis-benchmark` of this many threads.
-fn run(peer: &Peer, plan: &Plan, (depth, threads): (u32, u32), test: Test) -> anyhow::Result<Load> {
+fn run(peer: &Peer, plan: &Plan, how: (u32, u32), test: Test) -> anyhow::Result<Load> {
+    run_with("redis-benchmark", peer, plan, how, test)
+}
+
+/// The same with `redis-benchmark` or `valkey-benchmark`, which has the same options.
+pub(super) fn run_with(
+    program: &str,
+    peer: &Peer,
+    plan: &Plan,
+    (depth, threads): (u32, u32),
+    test: Test,
+) -> anyhow::Result<Load> {
     let requests = plan.requests * u64::from(depth.min(16));
     let name = if test == Test::Get { "get" } else { "set" };
     let before = peer.cpu_seconds()?;
-    let output = Command::new("redis-benchmark")
+    let output = Command::new(program)
         .args(["-h", "127.0.0.1", "-p", &peer.address.port().to_string()])
         .args(["-c", &plan.connections.to_string(), "-d", &SIZE.to_string()])
         // Without `--threads` it is one thread, which also ends a run on time.
@@ -70,32 +81,44 @@ fn run(peer: &Peer, plan: &Plan, (depth, threads): (u32, u32), test: Test) -> an
         .args(["-n", &requests.to_string(), "-r", &KEYS.to_string(), "-P", &depth.to_string()])
         .args(["-t", name, "--csv"])
         .output()
-        .context("cannot run redis-benchmark (package redis-tools)")?;
+        .with_context(|| format!("cannot run {program}"))?;
     let cpu_us = each(peer.cpu_seconds()? - before, requests);
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "redis-benchmark failed: {text}");
+    ensure!(output.status.success(), "{program} failed: {text}");
     let name = format!("\"{}\"", name.to_ascii_uppercase());
     let Some(line) = text.lines().find(|line| line.starts_with(&name)) else {
-        bail!("redis-benchmark reported nothing for {name}: {text}");
+        bail!("{program} reported nothing for {name}: {text}");
     };
     // "test","rps","avg_latency_ms","min","p50","p95","p99","max"
     let fields: Vec<f64> =
         line.split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     let [per_second, _, _, _, _, p99_ms, ..] = fields.as_slice() else {
-        bail!("unexpected line of redis-benchmark: {line}");
+        bail!("unexpected line of {program}: {line}");
     };
     Ok(Load { per_second: *per_second, p99_ms: *p99_ms, cpu_us })
 }
 
-/// Returns the ratio of Forebay's figure to the other, by round: a temporary slowdown affects both
-/// of a round.
+/// Returns the ratios of Forebay's figures to those of Redis.
 pub(super) fn shares(what: &str, rounds: &[Vec<Round>; 2], figures: &mut Figures) {
     let at = |wanted: Kind| Kind::ALL.iter().position(|kind| *kind == wanted);
     let (Some(ours), Some(theirs)) = (at(Kind::Forebay), at(Kind::Redis)) else { return };
+    let name = (format!("cache_{what}"), "of_redis_ratio");
+    shares_of((&rounds[ours], &rounds[theirs]), (&name.0, name.1), figures);
+}
+
+/// Returns the ratio of Forebay's figure to the other, by round: a temporary slowdown affects both
+/// of a round.
+///
+/// * `name`: what the names of the ratios begin and end with.
+pub(super) fn shares_of(
+    (ours, theirs): (&[Round], &[Round]),
+    name: (&str, &str),
+    figures: &mut Figures,
+) {
     let mut median = |figure: &str, take: fn(Round) -> f64| {
-        let pairs = rounds[ours].iter().zip(&rounds[theirs]);
+        let pairs = ours.iter().zip(theirs);
         let shares = pairs.map(|(ours, theirs)| take(*ours) / take(*theirs)).collect();
-        figures.median(&format!("cache_{what}_{figure}_of_redis_ratio"), shares);
+        figures.median(&format!("{}_{figure}_{}", name.0, name.1), shares);
     };
     median("rate", Round::rate);
     median("cpu", Round::cpu_us);

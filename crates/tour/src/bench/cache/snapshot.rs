@@ -75,14 +75,20 @@ fn save_under_load(peer: &Peer, client: &mut Client, keys: u64) -> anyhow::Resul
 }
 
 fn save(client: &mut Client) -> anyhow::Result<()> {
-    let reply = client.command(&[b"BGSAVE"])?;
-    let started = matches!(&reply, Reply::Text(text) if text.starts_with("Background saving"));
-    ensure!(started, "BGSAVE was answered {reply:?}");
+    begin(client)?;
     wait_for_save(client)
 }
 
+/// Requests a snapshot.
+pub(super) fn begin(client: &mut Client) -> anyhow::Result<()> {
+    let reply = client.command(&[b"BGSAVE"])?;
+    let started = matches!(&reply, Reply::Text(text) if text.starts_with("Background saving"));
+    ensure!(started, "BGSAVE was answered {reply:?}");
+    Ok(())
+}
+
 /// Waits until no snapshot is in progress; one may begin by itself as the log grows.
-fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
+pub(super) fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let Reply::Bytes(info) = client.command(&[b"INFO", b"persistence"])? else {
