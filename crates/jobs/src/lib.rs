@@ -1,0 +1,41 @@
+//! A durable queue of jobs: accepted once stored, run at least once, known until forgotten.
+//!
+//! ```text
+//! submit(NewJob) -> id          durable; a worker takes it by priority
+//! worker.run(Running) -> Outcome    done, refused, or again after a delay
+//! job(id), list, cancel, requeue    what people and programs do with jobs
+//! ```
+//!
+//! The log is the only truth (`docs/formats/jobs-log.md`): what is in memory is made from it when a queue
+//! is opened. A job that was running when the process ended runs again, so the effect of a worker must
+//! happen once whatever the number of times it runs; the id of the job is what it can recognise it by.
+//!
+//! From the bottom: `id`, `format` (log entries), `body` (what a job was submitted with), `table` (jobs in
+//! memory, and whose turn it is), `queue` (what callers use), `workers` (runs jobs), `shorten` (forgets and
+//! truncates the log).
+//!
+//! This crate deliberately knows no HTTP, reads no configuration, and has no kind of work of its own.
+#![deny(missing_docs, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
+
+mod body;
+pub mod error;
+mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod id;
+mod options;
+mod queue;
+mod shorten;
+mod table;
+mod workers;
+
+pub use body::{BodyReader, BodyWriter, INLINE_SIZE_MAX, ReceivedBody};
+pub use forebay_log::CommitError;
+
+pub use error::{BodyError, JobError, OpenError, SubmitError};
+pub use id::JobId;
+pub use options::Options;
+pub use queue::{Change, Filter, JobView, NewJob, Queue, Stats, Submitted};
+pub use table::{Priority, Status};
+pub use workers::{Outcome, Progress, Running, Worker, Workers};

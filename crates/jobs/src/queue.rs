@@ -1,0 +1,680 @@
+//! What callers use: submit jobs, look at them, cancel them, queue them again.
+//!
+//! Invariants:
+//! - The table and the log change together, under the table's lock: the log has the changes in the order in
+//!   which they happened.
+//! - What a call returns is as durable as configured.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_base::clock::Clock;
+use forebay_base::fs::{FileSystem, Lock};
+use forebay_log::{AppendError, Appended, CommitError, Committer, Log, Lsn};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, Semaphore, broadcast};
+use tokio::task::JoinHandle;
+
+use crate::body::{Bodies, BodyReader, BodyWriter, ReceivedBody};
+use crate::error::{BodyError, JobError, OpenError, SubmitError};
+use crate::format::{self, End, Entry, How, Key, ORDER_SIZE_MAX, StoredBody};
+use crate::id::JobId;
+use crate::options::Options;
+use crate::table::{Body, Job, Priority, State, Status, Table};
+use crate::workers::Workers;
+
+/// Jobs whose end may be recorded at once.
+const ENDINGS_MAX: usize = 1_024;
+/// Changes that a slow observer may be behind.
+const CHANGES_MAX: usize = 4_096;
+
+/// A queue of jobs. Cloning is cheap; all clones are the same queue.
+#[derive(Clone)]
+pub struct Queue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("dir", &self.inner.options.dir).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) log: Log,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) table: Mutex<Table>,
+    pub(crate) changes: broadcast::Sender<Change>,
+    /// Something may start.
+    pub(crate) wake: Notify,
+    /// A job stopped running.
+    pub(crate) stopped: Notify,
+    pub(crate) committer: Mutex<Option<Committer>>,
+    pub(crate) dispatcher: Mutex<Option<JoinHandle<()>>>,
+    /// Limits the jobs whose end is being recorded.
+    pub(crate) endings: Semaphore,
+    _lock: Box<dyn Lock>,
+}
+
+/// A job to be submitted.
+#[derive(Debug)]
+pub struct NewJob {
+    /// The kind of work, which says what worker runs it: at most 255 bytes.
+    pub work: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// What makes a repeated submission recognisable: a key, and the fingerprint of what is submitted.
+    pub key: Option<([u8; 16], [u8; 16])>,
+    /// What its worker needs to know: at most 256 KiB.
+    pub order: Vec<u8>,
+    /// What it is about, if there is anything.
+    pub body: Option<ReceivedBody>,
+}
+
+/// A job that was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its name.
+    pub id: JobId,
+    /// Its status: of an earlier one with the same key, any.
+    pub status: Status,
+    /// Whether it was submitted now, and not earlier with the same key.
+    pub is_new: bool,
+}
+
+/// A change of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The job.
+    pub id: JobId,
+    /// The number of the change, from 1.
+    pub number: u64,
+}
+
+/// What is known of a job.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// Its name.
+    pub id: JobId,
+    /// The kind of work.
+    pub work: Arc<str>,
+    /// What its worker knows.
+    pub order: Bytes,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Its status.
+    pub status: Status,
+    /// Number of attempts that were started.
+    pub attempts: u32,
+    /// When it was submitted, in milliseconds since 1970.
+    pub submitted_ms: u64,
+    /// When its last attempt was started.
+    pub started_ms: Option<u64>,
+    /// When it ended.
+    pub ended_ms: Option<u64>,
+    /// When its next attempt is due, if it waits for that.
+    pub due_ms: Option<u64>,
+    /// Why its last attempt failed; empty if none did.
+    pub reason: Arc<str>,
+    /// Size of its body in bytes.
+    pub body_size: u64,
+    /// Progress of a running job: done, and in total.
+    pub progress: Option<(u64, u64)>,
+    /// Number of its changes so far.
+    pub changes: u64,
+}
+
+/// Which jobs are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Filter {
+    /// Only with this status.
+    pub status: Option<Status>,
+    /// Only those submitted before this one.
+    pub before: Option<JobId>,
+}
+
+/// Counts of a queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Known jobs by status, in the order of [`Status::ALL`].
+    pub by_status: [usize; 5],
+    /// Age of the oldest job that waits, in milliseconds.
+    pub oldest_waiting_ms: u64,
+    /// Jobs that completed, failed and were cancelled since the opening.
+    pub ended: [u64; 3],
+    /// Attempts that were tried again since the opening.
+    pub retries: u64,
+    /// Bytes of all bodies in files.
+    pub bodies_bytes: u64,
+    /// Number of jobs that may wait.
+    pub queued_max: usize,
+    /// Number of jobs that run at once.
+    pub workers: usize,
+}
+
+impl Queue {
+    /// Opens the queue in `options.dir`, creating it if it does not exist. Nothing runs yet.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it is in use or damaged; nothing was changed but leftovers of a crash.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+    ) -> Result<Self, OpenError> {
+        let dir = &options.dir;
+        let failed = |act| {
+            let path = dir.clone();
+            move |source| OpenError::Io { act, path, source }
+        };
+        fs.create_dir_all(dir).map_err(failed("create"))?;
+        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => OpenError::Locked { path: dir.clone() },
+            _ => failed("lock")(source),
+        })?;
+        let log_options = forebay_log::Options {
+            segment_size: options.segment_size,
+            durability: options.durability,
+            hold_when_full: true,
+            ..forebay_log::Options::default()
+        };
+        let (log, _) =
+            Log::open(Arc::clone(&fs), &dir.join("log"), log_options).map_err(OpenError::Log)?;
+        let mut table = Table::default();
+        let mut reader = log.reader(log.start());
+        while let Some(found) = reader.next().map_err(OpenError::Read)? {
+            let (id, at_ms, entry) = format::decode(found.payload)
+                .map_err(|reason| OpenError::Entry { lsn: found.lsn.0, reason })?;
+            table.replay(id, at_ms, &entry, (found.lsn, found.next));
+        }
+        table.recover();
+        let bodies = Bodies::open(fs, dir, options.bodies_size_max)?;
+        let inner = Inner {
+            clock,
+            log,
+            bodies,
+            table: Mutex::new(table),
+            changes: broadcast::channel(CHANGES_MAX).0,
+            wake: Notify::new(),
+            stopped: Notify::new(),
+            committer: Mutex::new(None),
+            dispatcher: Mutex::new(None),
+            endings: Semaphore::new(ENDINGS_MAX),
+            _lock: lock,
+            options,
+        };
+        inner.forget_old();
+        let removed = inner.bodies.sweep(|id| {
+            let table = inner.table.lock();
+            table.jobs.get(&id).is_some_and(Job::needs_file)
+        })?;
+        if removed > 0 {
+            tracing::info!(removed, "removed bodies without a job");
+        }
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Starts to run jobs. Called once, inside a tokio runtime.
+    pub fn start(&self, workers: Workers) {
+        *self.inner.committer.lock() = Some(self.inner.log.start_committer());
+        let task = tokio::spawn(crate::workers::dispatch(Arc::clone(&self.inner), workers));
+        *self.inner.dispatcher.lock() = Some(task);
+    }
+
+    /// Runs the job whose turn it is to its end, without threads, so that the same calls have the same
+    /// effect on the disk. Returns whether there was one.
+    #[doc(hidden)]
+    pub async fn run_one(&self, workers: &Workers) -> bool {
+        self.inner.fail_crashed().await;
+        self.inner.lock().make_ready(self.inner.clock.now_ms());
+        match self.inner.begin(workers) {
+            Some(begun) => {
+                begun.finish().await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// States every job again and truncates the log before that, as happens when it is long.
+    ///
+    /// # Errors
+    /// [`JobError`]: the log does not take it, or cannot be read.
+    #[doc(hidden)]
+    pub fn shorten(&self) -> Result<(), JobError> {
+        self.inner.shorten()
+    }
+
+    /// Begins to receive the body of a job.
+    #[must_use]
+    pub fn body(&self) -> BodyWriter {
+        BodyWriter::new(Arc::clone(&self.inner.bodies), JobId::new())
+    }
+
+    /// Checks that a job would be accepted now, before its body is read.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn check_room(&self) -> Result<(), SubmitError> {
+        self.inner.room(&self.inner.table.lock())
+    }
+
+    /// Accepts a job. When this returns it is durable, and will run.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: it was not accepted; after [`SubmitError::Commit`] that is unknown.
+    pub async fn submit(&self, new: NewJob) -> Result<Submitted, SubmitError> {
+        self.inner.submit(new).await
+    }
+
+    /// What is known of a job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<JobView> {
+        self.inner.table.lock().jobs.get(&id).map(|job| view(id, job))
+    }
+
+    /// The result of a job that has ended; `None` if it is not known or has not ended. Reads the log.
+    ///
+    /// # Errors
+    /// [`JobError::Read`]: it is damaged.
+    pub fn result(&self, id: JobId) -> Result<Option<Bytes>, JobError> {
+        let at = match self.inner.table.lock().jobs.get(&id) {
+            Some(Job { state: State::Ended { result: (lsn, _), .. }, .. }) => *lsn,
+            _ => return Ok(None),
+        };
+        let payload = self.inner.log.read(at).map_err(|source| JobError::Read { id, source })?;
+        let entry = format::decode(&payload).ok();
+        Ok(entry.and_then(|(.., entry)| entry.result().map(Bytes::copy_from_slice)))
+    }
+
+    /// Up to `limit` jobs, the newest first, and whether there are more.
+    #[must_use]
+    pub fn list(&self, filter: Filter, limit: usize) -> (Vec<JobView>, bool) {
+        let table = self.inner.table.lock();
+        let before = filter.before.unwrap_or(JobId(u128::MAX));
+        let mut matching = table
+            .jobs
+            .range(..before)
+            .rev()
+            .filter(|(_, job)| filter.status.is_none_or(|status| job.status() == status));
+        let page = matching.by_ref().take(limit).map(|(id, job)| view(*id, job)).collect();
+        let more = matching.next().is_some();
+        (page, more)
+    }
+
+    /// Counts of the queue.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let now_ms = self.inner.clock.now_ms();
+        let table = self.inner.table.lock();
+        let mut stats = Stats {
+            ended: table.ends,
+            retries: table.retries,
+            bodies_bytes: self.inner.bodies.used(),
+            queued_max: self.inner.options.queued_max,
+            workers: self.inner.options.workers,
+            ..Stats::default()
+        };
+        for job in table.jobs.values() {
+            let status = job.status();
+            if let Some(at) = Status::ALL.iter().position(|other| *other == status) {
+                stats.by_status[at] += 1;
+            }
+            if status == Status::Queued {
+                let age = now_ms.saturating_sub(job.submitted_ms);
+                stats.oldest_waiting_ms = stats.oldest_waiting_ms.max(age);
+            }
+        }
+        stats
+    }
+
+    /// When the oldest job that has not ended was submitted, in milliseconds since 1970.
+    #[must_use]
+    pub fn oldest_unfinished_ms(&self) -> Option<u64> {
+        self.inner.table.lock().open.first().map(|(submitted_ms, _)| *submitted_ms)
+    }
+
+    /// Follows the changes of jobs from now on.
+    #[must_use]
+    pub fn changes(&self) -> broadcast::Receiver<Change> {
+        self.inner.changes.subscribe()
+    }
+
+    /// Cancels a job: one that waits at once, one that runs as soon as its worker notices. Returns its
+    /// status then; a running job may still complete.
+    ///
+    /// # Errors
+    /// [`JobError`]: it is not known, or has ended.
+    pub async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
+        self.inner.cancel(id).await
+    }
+
+    /// Queues a failed job again, with all its attempts.
+    ///
+    /// # Errors
+    /// [`JobError`]: it is not known, or did not fail.
+    pub async fn queue_again(&self, id: JobId) -> Result<(), JobError> {
+        self.inner.queue_again(id).await
+    }
+
+    /// Forgets a job that has ended.
+    ///
+    /// # Errors
+    /// [`JobError`]: it is not known, or has not ended.
+    pub async fn forget(&self, id: JobId) -> Result<(), JobError> {
+        self.inner.forget(id).await
+    }
+
+    /// Checks that jobs are accepted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ready(&self) -> Result<(), CommitError> {
+        self.inner.log.usable()?;
+        match self.inner.log.stalled() {
+            Some(source) => Err(CommitError::Stalled { source }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets no further job start, interrupts those that run, and closes the log. What was interrupted runs
+    /// again after the next opening.
+    ///
+    /// * `limit`: how long running jobs may take to stop. Those that take longer are dropped.
+    ///
+    /// # Errors
+    /// [`CommitError`]: the log could not be written completely.
+    pub async fn close(&self, limit: Duration) -> Result<(), CommitError> {
+        self.inner.close(limit).await
+    }
+}
+
+/// What callers see of a job.
+fn view(id: JobId, job: &Job) -> JobView {
+    let (ended_ms, due_ms, progress) = match &job.state {
+        State::Ended { at_ms, .. } => (Some(*at_ms), None, None),
+        State::Waiting { due_ms } => (None, (*due_ms > 0).then_some(*due_ms), None),
+        State::Running(control) => (None, None, Some(control.progress.get())),
+        State::Ending { .. } => (None, None, None),
+    };
+    JobView {
+        id,
+        work: Arc::clone(&job.work),
+        order: job.order.clone(),
+        priority: job.priority,
+        status: job.status(),
+        attempts: job.attempts,
+        submitted_ms: job.submitted_ms,
+        started_ms: (job.started_ms > 0).then_some(job.started_ms),
+        ended_ms,
+        due_ms,
+        reason: Arc::clone(&job.reason),
+        body_size: job.body.size(),
+        progress,
+        changes: job.changes,
+    }
+}
+
+impl Inner {
+    fn room(&self, table: &Table) -> Result<(), SubmitError> {
+        if table.closed {
+            return Err(SubmitError::Closed);
+        }
+        let (waiting, max) = (table.waiting(), self.options.queued_max);
+        if waiting >= max {
+            return Err(SubmitError::Full { waiting, max });
+        }
+        match self.log.stalled() {
+            Some(source) => Err(SubmitError::Commit(CommitError::Stalled { source })),
+            None => Ok(()),
+        }
+    }
+
+    async fn submit(&self, mut new: NewJob) -> Result<Submitted, SubmitError> {
+        let (size, max) = (new.order.len(), ORDER_SIZE_MAX);
+        if size > max {
+            return Err(SubmitError::TooLarge { size, max });
+        }
+        let id = new.body.as_ref().map_or_else(JobId::new, ReceivedBody::id);
+        let key = new.key.map(|(key, fingerprint)| Key { key, fingerprint });
+        let stored = new.body.as_ref().map_or(StoredBody::None, ReceivedBody::stored);
+        let now_ms = self.clock.now_ms();
+        let submitted = format::Submitted {
+            priority: new.priority,
+            work: &new.work,
+            key,
+            order: &new.order,
+            body: stored,
+        };
+        let mut job = Job::new(&submitted, now_ms);
+        let entry = format::encode(id, now_ms, &Entry::Submitted(submitted));
+        let found = self.append_when(
+            &entry,
+            |table| {
+                if let Some((known, job)) = key.and_then(|key| table.by_key(&key.key)) {
+                    let same = job.key == key;
+                    let found = Submitted { id: known, status: job.status(), is_new: false };
+                    let end = job.stated.1;
+                    return Err(if same {
+                        Ok((found, end))
+                    } else {
+                        Err(SubmitError::KeyReused { job: known })
+                    });
+                }
+                self.room(table).map_err(Err)
+            },
+            |table, appended| {
+                job.stated = (appended.lsn, appended.end);
+                table.add(id, job.clone());
+                (Submitted { id, status: Status::Queued, is_new: true }, appended.end)
+            },
+        );
+        let (found, end) = match found.await {
+            Ok(found) => {
+                if let Some(body) = &mut new.body {
+                    body.keep();
+                }
+                found
+            }
+            Err(Refusal::By(Ok(found))) => found,
+            Err(Refusal::By(Err(error))) => return Err(error),
+            Err(Refusal::Log(error)) => return Err(SubmitError::Append(error)),
+        };
+        self.wake.notify_one();
+        self.log.committed(end).await.map_err(SubmitError::Commit)?;
+        if found.is_new {
+            metrics::counter!("forebay_jobs_submitted_total").increment(1);
+            self.announce(id);
+        }
+        Ok(found)
+    }
+
+    /// Appends an entry and changes the table, both under the table's lock; waits while the log has no room.
+    ///
+    /// * `may`: decides under the lock whether that happens.
+    pub(crate) async fn append_when<T, E>(
+        &self,
+        entry: &[u8],
+        mut may: impl FnMut(&Table) -> Result<(), E>,
+        mut then: impl FnMut(&mut Table, Appended) -> T,
+    ) -> Result<T, Refusal<E>> {
+        loop {
+            {
+                let mut table = self.table.lock();
+                may(&table).map_err(Refusal::By)?;
+                match self.log.try_append(&[entry]) {
+                    Ok(appended) => return Ok(then(&mut table, appended)),
+                    Err(AppendError::Full { .. }) => {}
+                    Err(error) => return Err(Refusal::Log(error)),
+                }
+            }
+            self.log.room(entry.len()).await;
+        }
+    }
+
+    /// Reports a change of a job to observers.
+    pub(crate) fn announce(&self, id: JobId) {
+        let number = {
+            let mut table = self.table.lock();
+            let Some(job) = table.jobs.get_mut(&id) else { return };
+            job.changes += 1;
+            job.changes
+        };
+        // Without observers it goes nowhere.
+        self.changes.send(Change { id, number }).ok();
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
+        if let Some(Job { state: State::Running(control), .. }) = self.table.lock().jobs.get(&id) {
+            control.cancel();
+            return Ok(Status::Running);
+        }
+        let end = End { how: How::Cancelled, result: &[], reason: "" };
+        let now_ms = self.clock.now_ms();
+        let attempts = self.table.lock().jobs.get(&id).map_or(0, |job| job.attempts);
+        let entry = format::encode(id, now_ms, &Entry::Ended { attempts, end });
+        let needed = "only jobs that wait or run can be cancelled";
+        let appended = self.append_when(
+            &entry,
+            |table| allow(table, id, needed, |status| status == Status::Queued),
+            |table, appended| {
+                table.unwait(id);
+                if let Some(job) = table.jobs.get_mut(&id) {
+                    job.state = State::Ending { end: appended.end };
+                }
+                appended
+            },
+        );
+        let appended = appended.await.map_err(|refusal| refusal.of(id))?;
+        self.log.committed(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
+        self.settle(id, How::Cancelled, now_ms, (appended.lsn, 0));
+        Ok(Status::Cancelled)
+    }
+
+    /// Shows that a job has ended, once that is durable.
+    pub(crate) fn settle(&self, id: JobId, how: How, at_ms: u64, result: (Lsn, usize)) {
+        let status = match how {
+            How::Completed => Status::Completed,
+            How::Failed => Status::Failed,
+            How::Cancelled => Status::Cancelled,
+        };
+        let file = {
+            let mut table = self.table.lock();
+            table.end(id, status, at_ms, result);
+            let at = match how {
+                How::Completed => 0,
+                How::Failed => 1,
+                How::Cancelled => 2,
+            };
+            table.ends[at] += 1;
+            // That of a failed job is kept: it may be queued again.
+            let job = table.jobs.get(&id).filter(|_| how != How::Failed);
+            job.map(|job| job.body)
+        };
+        if let Some(Body::File { size, .. }) = file {
+            self.bodies.remove(id, size);
+        }
+        metrics::counter!("forebay_jobs_ended_total", "status" => status.name()).increment(1);
+        self.announce(id);
+    }
+
+    async fn queue_again(&self, id: JobId) -> Result<(), JobError> {
+        let entry = format::encode(id, self.clock.now_ms(), &Entry::QueuedAgain);
+        let needed = "only failed jobs can be queued again";
+        let end = self.append_when(
+            &entry,
+            |table| {
+                if table.closed {
+                    return Err(JobError::Closed);
+                }
+                let (waiting, max) = (table.waiting(), self.options.queued_max);
+                allow(table, id, needed, |status| status == Status::Failed)?;
+                if waiting >= max { Err(JobError::Full { waiting, max }) } else { Ok(()) }
+            },
+            |table, appended| {
+                table.queue_again(id);
+                appended.end
+            },
+        );
+        let end = end.await.map_err(|refusal| refusal.of(id))?;
+        self.log.committed(end).await.map_err(|source| JobError::Commit { id, source })?;
+        self.wake.notify_one();
+        self.announce(id);
+        Ok(())
+    }
+
+    async fn forget(&self, id: JobId) -> Result<(), JobError> {
+        let entry = format::encode(id, self.clock.now_ms(), &Entry::Forgotten);
+        let needed = "only jobs that have ended can be removed; cancel it first";
+        let forgotten = self.append_when(
+            &entry,
+            |table| allow(table, id, needed, Status::is_ended),
+            |table, appended| (table.remove(id), appended.end),
+        );
+        let (job, end) = forgotten.await.map_err(|refusal| refusal.of(id))?;
+        self.log.committed(end).await.map_err(|source| JobError::Commit { id, source })?;
+        if let Some(Body::File { size, .. }) = job.map(|job| job.body) {
+            self.bodies.remove(id, size);
+        }
+        Ok(())
+    }
+
+    /// The body of a job.
+    pub(crate) fn read_body(&self, id: JobId) -> Result<BodyReader, BodyError> {
+        let found = self.table.lock().jobs.get(&id).map(|job| (job.body, job.stated.0));
+        match found {
+            Some((Body::File { size, sha256 }, _)) => self.bodies.reader(id, size, sha256),
+            Some((Body::Inline(_), lsn)) => {
+                let payload = self.log.read(lsn).map_err(BodyError::Read)?;
+                let damaged = || BodyError::Damaged { found: "its entry has none".to_owned() };
+                let (_, _, entry) = format::decode(&payload).map_err(|_| damaged())?;
+                match entry.submitted().map(|submitted| submitted.body) {
+                    Some(StoredBody::Inline(bytes)) => {
+                        Ok(BodyReader::of(Bytes::copy_from_slice(bytes)))
+                    }
+                    _ => Err(damaged()),
+                }
+            }
+            Some((Body::None, _)) | None => Ok(BodyReader::of(Bytes::new())),
+        }
+    }
+
+    /// Locks the table.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock()
+    }
+}
+
+/// Why an entry was not appended.
+pub(crate) enum Refusal<E> {
+    By(E),
+    Log(AppendError),
+}
+
+impl Refusal<JobError> {
+    fn of(self, id: JobId) -> JobError {
+        match self {
+            Self::By(error) => error,
+            Self::Log(source) => JobError::Append { id, source },
+        }
+    }
+}
+
+/// Whether a job has a status that permits something.
+fn allow(
+    table: &Table,
+    id: JobId,
+    needed: &'static str,
+    permits: impl Fn(Status) -> bool,
+) -> Result<(), JobError> {
+    let job = table.jobs.get(&id).ok_or(JobError::Unknown(id))?;
+    let status = job.status();
+    if permits(status) {
+        return Ok(());
+    }
+    Err(JobError::Status { id, status: status.name(), needed })
+}

@@ -1,0 +1,143 @@
+//! Forgets old jobs, and truncates what the log says of them.
+//!
+//! Invariant: before the log is truncated, everything known is stated behind the truncation, and on
+//! stable storage. An interruption leaves both, and replaying both gives the same.
+
+use forebay_log::Lsn;
+
+use crate::error::JobError;
+use crate::format::{self, Entry, How, Kept, KeptState};
+use crate::id::JobId;
+use crate::queue::Inner;
+use crate::table::{Body, Job, State, Status};
+
+/// A log shorter than this is left as it is.
+const SHORT: u64 = 16 << 20;
+
+impl Inner {
+    /// Forgets jobs that ended long ago, and the oldest of too many. No entry says so: an opening comes to
+    /// the same conclusion.
+    pub(crate) fn forget_old(&self) {
+        let now_ms = self.clock.now_ms();
+        let ms = |of: std::time::Duration| u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
+        let kept = (ms(self.options.ended_kept), ms(self.options.failed_kept));
+        let mut files = Vec::new();
+        {
+            let mut table = self.lock();
+            let many = table.ended.len().saturating_sub(self.options.ended_max);
+            let is_old = |job: &Job, at_ms: u64| {
+                let kept = if job.status() == Status::Failed { kept.1 } else { kept.0 };
+                at_ms.saturating_add(kept) < now_ms
+            };
+            let old = table.ended.iter().enumerate().filter(|(at, (at_ms, id))| {
+                *at < many || table.jobs.get(id).is_none_or(|job| is_old(job, *at_ms))
+            });
+            let old: Vec<JobId> = old.map(|(_, (_, id))| *id).collect();
+            for id in old {
+                if let Some(Body::File { size, .. }) = table.remove(id).map(|job| job.body) {
+                    files.push((id, size));
+                }
+            }
+        }
+        for (id, size) in files {
+            self.bodies.remove(id, size);
+        }
+    }
+
+    /// Shortens the log if most of it is superseded. Blocks.
+    pub(crate) fn shorten_if_long(&self) {
+        let needed: u64 = self.lock().jobs.values().map(Job::stated_size).sum();
+        let size = self.log.end().0 - self.log.start().0;
+        if size < SHORT.max(2 * needed) || self.log.stalled().is_some() {
+            return;
+        }
+        if let Err(error) = self.shorten() {
+            let error = forebay_base::error_chain::chain(&error);
+            tracing::error!("cannot shorten the log of the job queue: {error}");
+        }
+    }
+
+    /// States every job again, and truncates the log before that. Blocks.
+    pub(crate) fn shorten(&self) -> Result<(), JobError> {
+        let mark = self.log.end();
+        let ids: Vec<JobId> = self.lock().jobs.keys().copied().collect();
+        for id in ids {
+            self.state_again(id)?;
+        }
+        let id = JobId(0);
+        self.log.sync().map_err(|source| JobError::Commit { id, source })?;
+        // A failure leaves more of the log than is needed.
+        if let Err(error) = self.log.truncate_before(mark) {
+            tracing::warn!(%error, "cannot truncate the log of the job queue");
+        }
+        Ok(())
+    }
+
+    /// Appends what is known of a job, if its last statement is older than `mark`.
+    fn state_again(&self, id: JobId) -> Result<(), JobError> {
+        loop {
+            let Some(before) = self.lock().jobs.get(&id).cloned() else { return Ok(()) };
+            if let State::Ending { end } = before.state {
+                self.log.commit(end).map_err(|source| JobError::Commit { id, source })?;
+                std::thread::yield_now();
+                continue;
+            }
+            let read =
+                |lsn: Lsn| self.log.read(lsn).map_err(|source| JobError::Read { id, source });
+            // What was appended just now may not be written yet.
+            self.log.commit(before.stated.1).map_err(|source| JobError::Commit { id, source })?;
+            let stated = read(before.stated.0)?;
+            let ended = match &before.state {
+                State::Ended { result: (lsn, _), .. } => Some(read(*lsn)?),
+                _ => None,
+            };
+            let entry = kept(id, &before, &stated, ended.as_deref());
+            let mut table = self.lock();
+            let Some(job) = table.jobs.get_mut(&id) else { return Ok(()) };
+            if !job.is_same_as(&before) {
+                continue;
+            }
+            let appended =
+                self.log.append(&[&entry]).map_err(|source| JobError::Append { id, source })?;
+            job.stated = (appended.lsn, appended.end);
+            if let State::Ended { result, .. } = &mut job.state {
+                result.0 = appended.lsn;
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// What is known of a job, as an entry.
+///
+/// * `stated`: the entry with what it was submitted with.
+/// * `ended`: the entry with its result.
+fn kept(id: JobId, job: &Job, stated: &[u8], ended: Option<&[u8]>) -> Vec<u8> {
+    let entry = format::decode(stated).ok().map(|(.., entry)| entry);
+    let submitted = entry.as_ref().and_then(Entry::submitted).cloned();
+    let submitted = submitted.unwrap_or_else(|| job.submitted());
+    let ended = ended.and_then(|ended| format::decode(ended).ok()).map(|(.., entry)| entry);
+    let reason = &job.reason;
+    let (at_ms, state) = match &job.state {
+        State::Ended { status, at_ms, .. } => {
+            let how = match status {
+                Status::Completed => How::Completed,
+                Status::Cancelled => How::Cancelled,
+                _ => How::Failed,
+            };
+            let result = ended.as_ref().and_then(Entry::result).unwrap_or_default();
+            (*at_ms, KeptState::Ended(format::End { how, result, reason }))
+        }
+        State::Waiting { due_ms } => {
+            (job.started_ms, KeptState::Waiting { due_ms: *due_ms, reason })
+        }
+        State::Running(_) | State::Ending { .. } => {
+            (job.started_ms, KeptState::Waiting { due_ms: 0, reason })
+        }
+    };
+    // A running one counts as started once more, should the process end.
+    let crashes = job.crashes + u32::from(matches!(job.state, State::Running(_)));
+    let (attempts, submitted_ms) = (job.attempts, job.submitted_ms);
+    let kept = Kept { submitted, attempts, crashes, submitted_ms, state };
+    format::encode(id, at_ms, &Entry::Kept(kept))
+}
