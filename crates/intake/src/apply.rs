@@ -240,9 +240,7 @@ impl Worker {
         if self.shared.log.stalled().is_none() {
             self.shared.reserve.restore();
         }
-        let kept = self.shared.options.limits.idempotency_kept;
-        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
-        let before = self.shared.now_ms().saturating_sub(kept_ms);
+        let before = self.shared.requests_from_ms();
         if let Err(error) = self.catalogue.forget_requests(before) {
             // They are deleted at the next attempt. Until then an old key is refused by its age.
             tracing::warn!(error = %chain(&error), "could not delete old requests");

@@ -15,8 +15,8 @@
 //! it did. Closing applies what is queued and syncs the log. A process that is killed instead loses
 //! nothing acknowledged; the next opening only has more to do.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
@@ -186,6 +186,7 @@ impl Intake {
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
+            needed_since: OnceLock::new(),
         });
         let view =
             ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);

@@ -29,6 +29,7 @@ use crate::names::Namespace;
 use crate::options::IntakeLimits;
 use crate::pending::{NameKey, Queued};
 use crate::request::Claim;
+use crate::shared::NeededSince;
 use crate::upload::{self, FileBytes, Source, Upload};
 
 /// A file to be stored: everything but its bytes.
@@ -261,6 +262,14 @@ impl Intake {
 
 /// Repeated requests.
 impl Intake {
+    /// Remembers requests for longer than usual: those answered since the time that `since` returns, in
+    /// milliseconds since 1970. For work that may send a request again after any time. Only the first
+    /// call counts.
+    pub fn hold_requests(&self, since: impl Fn() -> Option<i64> + Send + Sync + 'static) {
+        let since = NeededSince(Box::new(since));
+        self.inner.shared.needed_since.get_or_init(|| since);
+    }
+
     /// Claims an idempotency key for a request.
     ///
     /// * `key`: from [`RequestKey`](crate::request::RequestKey), or of another kind of its own.

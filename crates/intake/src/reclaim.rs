@@ -218,9 +218,7 @@ fn without_keys(
 
 /// Whether the idempotency key of a request answered at `ms` is no longer remembered.
 fn expired(shared: &Shared, ms: i64) -> bool {
-    let kept = shared.options.limits.idempotency_kept;
-    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
-    ms.saturating_add(kept_ms) < shared.now_ms()
+    ms < shared.requests_from_ms()
 }
 
 /// Gathers the entries of a segment that received documents. Returns whether none of them has to

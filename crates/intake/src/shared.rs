@@ -1,7 +1,7 @@
 //! State shared by all requests of an intake: the log, the queue, the views, the limits.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
@@ -49,6 +49,18 @@ pub(crate) struct Shared {
     pub(crate) held: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
+    /// Since when remembered requests may be needed, whatever their age: see
+    /// [`Intake::hold_requests`](crate::Intake::hold_requests).
+    pub(crate) needed_since: OnceLock<NeededSince>,
+}
+
+/// Returns since when remembered requests are needed, in milliseconds since 1970.
+pub(crate) struct NeededSince(pub(crate) Box<dyn Fn() -> Option<i64> + Send + Sync>);
+
+impl std::fmt::Debug for NeededSince {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NeededSince")
+    }
 }
 
 /// Requests to the applier.
@@ -73,6 +85,16 @@ pub(crate) struct Applied {
 }
 
 impl Shared {
+    /// The time before which requests are forgotten, in milliseconds since 1970.
+    pub(crate) fn requests_from_ms(&self) -> i64 {
+        let kept = self.options.limits.idempotency_kept;
+        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let usual = self.now_ms().saturating_sub(kept_ms);
+        let needed = self.needed_since.get().and_then(|since| since.0());
+        // One that was answered in the same millisecond is needed, too.
+        needed.map_or(usual, |since| usual.min(since.saturating_sub(1)))
+    }
+
     pub(crate) fn now_ms(&self) -> i64 {
         i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX)
     }
@@ -239,10 +261,8 @@ impl Shared {
             None => {
                 // From here on this request owns the key, or the guard releases it.
                 let held = crate::request::HeldKey::new(self.clone(), key);
-                let kept = self.options.limits.idempotency_kept;
-                let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
                 match self.reader.request(key)? {
-                    Some(stored) if stored.created_ms.saturating_add(kept_ms) > self.now_ms() => {
+                    Some(stored) if stored.created_ms > self.requests_from_ms() => {
                         Ok(Claim::Answered {
                             fingerprint: stored.fingerprint,
                             status: stored.status,
