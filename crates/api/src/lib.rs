@@ -1,6 +1,6 @@
 //! The face of Forebay: HTTP.
 //!
-//! - [`intake`], [`events`], [`inventory`], [`pipelines`]: the routes of a subsystem, their answers
+//! - [`intake`], [`events`], [`inventory`], [`pipelines`], [`jobs`]: the routes of a subsystem, their answers
 //!   and their description in `/openapi.json`.
 //! - [`serve`]: the server around them: connections, limits, keys, metrics, its own routes and pages.
 //! - [`keys`], [`tls`]: who may talk to it, and how.
@@ -15,6 +15,7 @@ mod describe;
 pub mod events;
 pub mod intake;
 pub mod inventory;
+pub mod jobs;
 pub mod keys;
 mod pages;
 pub mod pipelines;
@@ -27,5 +28,5 @@ pub mod tls;
 pub use subsystem::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed separately in the request metrics.
-pub const ROUTE_CLASSES: [&str; 7] =
-    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines"];
+pub const ROUTE_CLASSES: [&str; 8] =
+    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines", "jobs"];

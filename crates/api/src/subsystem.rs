@@ -15,6 +15,12 @@ pub trait Subsystem: Send + Sync + 'static {
     /// Handlers find the request's id in the `x-request-id` header, always present and valid.
     fn router(&self) -> axum::Router;
 
+    /// Puts something around the routes of all subsystems, which are complete now. Called once, inside the
+    /// runtime.
+    fn around(&self, router: axum::Router) -> axum::Router {
+        router
+    }
+
     /// Returns the OpenAPI description of those routes.
     fn openapi(&self) -> utoipa::openapi::OpenApi;
 

@@ -8,6 +8,12 @@ pub fn intake(data: &Path) -> PathBuf {
     data.join("intake")
 }
 
+/// The directory of the job queue.
+#[must_use]
+pub fn jobs(data: &Path) -> PathBuf {
+    data.join("jobs")
+}
+
 /// The directory of the cache.
 #[must_use]
 pub fn cache(data: &Path) -> PathBuf {

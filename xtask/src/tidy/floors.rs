@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 21] = [
+const ROOMS: [Room; 22] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -74,6 +74,7 @@ const ROOMS: [Room; 21] = [
     },
     Room { name: "forebay-cache", floor: 5, below: &["forebay-base", "forebay-log"] },
     Room { name: "forebay-events", floor: 5, below: &["forebay-base", "forebay-log"] },
+    Room { name: "forebay-jobs", floor: 5, below: &["forebay-base", "forebay-log"] },
     Room {
         name: "forebay-inventory",
         floor: 5,
@@ -107,6 +108,7 @@ const ROOMS: [Room; 21] = [
             "forebay-objects",
             "forebay-events",
             "forebay-inventory",
+            "forebay-jobs",
             "forebay-intake",
             "forebay-pipeline",
         ],
@@ -143,6 +145,7 @@ const ROOMS: [Room; 21] = [
             "forebay-cache",
             "forebay-events",
             "forebay-inventory",
+            "forebay-jobs",
             "forebay-intake",
             "forebay-pipeline",
             "forebay-api",

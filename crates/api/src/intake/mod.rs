@@ -71,6 +71,8 @@ pub fn router(intake: &Intake) -> Router {
         .with_state(Served { intake: intake.clone(), sending: Sending::default() })
 }
 
+pub(crate) use openapi::with_form;
+
 /// Returns the description of the routes.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {

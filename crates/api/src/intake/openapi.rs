@@ -20,6 +20,7 @@ use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
 use crate::describe::{
     BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
 };
+use crate::jobs::accepts_jobs;
 
 const FILES: &str =
     "Bytes under a name. Identical bytes are stored once, whatever the number of names.";
@@ -171,7 +172,7 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
 }
 
 fn put_file() -> Operation {
-    Operation::new("files", "put_file", "Store a file under a name")
+    accepts_jobs(Operation::new("files", "put_file", "Store a file under a name"))
         .parameters(name_parameters())
         .parameters([
             query("comment", Kind::Text, "Comment stored with the file"),
@@ -224,9 +225,8 @@ fn delete_file() -> Operation {
 }
 
 fn ingest() -> Operation {
-    Operation::new("files", "ingest", "Store files and JSON documents in one request")
-        .parameter(idempotency_key())
-        .takes_form::<Form>("Parts are stored as they arrive")
+    let summary = "Store files and JSON documents in one request";
+    accepts_jobs(with_form(Operation::new("files", "ingest", summary)))
         .json::<BatchAnswer<'static>>(201, "Everything was stored, and something of it is new")
         .json::<BatchAnswer<'static>>(200, "Everything was stored before")
         .json::<BatchAnswer<'static>>(
@@ -238,6 +238,11 @@ fn ingest() -> Operation {
             "Every part was refused, or the Idempotency-Key belongs to another request",
         )
         .problems(&[(400, "Not a multipart body"), KEY_IN_USE, BUSY, STORAGE, FULL])
+}
+
+/// Describes that an operation takes a batch.
+pub(crate) fn with_form(operation: Operation) -> Operation {
+    operation.parameter(idempotency_key()).takes_form::<Form>("Parts are stored as they arrive")
 }
 
 fn database() -> Operation {
@@ -272,11 +277,11 @@ fn namespaces() -> Operation {
 }
 
 fn post_documents() -> Operation {
-    Operation::new(
+    accepts_jobs(Operation::new(
         "documents",
         "post_documents",
         "Store one document, an array of documents, or one document per line",
-    )
+    ))
     .text(
         "A body of JSON is one document or an array of documents. A body of lines has one \
          document per line.",

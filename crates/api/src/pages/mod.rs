@@ -7,6 +7,7 @@ mod api;
 mod docs;
 mod events;
 mod inventory;
+mod jobs;
 mod landing;
 mod layout;
 mod login;
@@ -22,6 +23,7 @@ pub(crate) use events::{Field, Row, SearchResult, events_page};
 pub(crate) use inventory::{
     Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page,
 };
+pub(crate) use jobs::{JobRow, jobs_page};
 pub(crate) use landing::{Status, landing_page};
 pub(crate) use login::login_page;
 pub(crate) use pipelines::{PipelineRow, pipelines_page};

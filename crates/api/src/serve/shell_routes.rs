@@ -33,6 +33,9 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
         api.merge(subsystem.openapi());
         router = router.merge(subsystem.router());
     }
+    for subsystem in subsystems {
+        router = subsystem.around(router);
+    }
     let document: Bytes = api.to_json()?.into();
     let described: serde_json::Value = serde_json::from_slice(&document)?;
     let docs: Bytes = web::docs_page(&described).into();

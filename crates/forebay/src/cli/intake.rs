@@ -1,9 +1,8 @@
 //! `forebay intake`: the status of the database to which a server forwards documents, another attempt
 //! to write what it refused, and decisions between table and collection that are made again.
 
-use anyhow::Context as _;
-
-use crate::exit::{Coded, Exit};
+use super::server::{Server, encode, parsed};
+use crate::exit::Exit;
 use crate::out;
 
 const DATABASE_AFTER_HELP: &str = "\
@@ -29,9 +28,6 @@ Examples:
 
 Exit codes: 0 the decision was made; 1 there is no such namespace, its documents cannot be stored in
 the target, or the server did not answer.";
-
-/// Maximum size of an answer, in bytes.
-const ANSWER_SIZE_MAX: u64 = 4 << 20;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
@@ -116,10 +112,6 @@ fn database(args: &DatabaseArgs) -> anyhow::Result<Exit> {
     Ok(if is_well { Exit::Ok } else { Exit::Failed })
 }
 
-fn encode(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-}
-
 fn replay(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let path = match &args.namespace {
         Some(namespace) => format!("/v1/database/replay?namespace={}", encode(namespace)),
@@ -170,69 +162,4 @@ fn schema(args: &SchemaArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Ok)
-}
-
-/// A server's JSON answer.
-fn parsed(server: &Server<'_>, text: &str) -> anyhow::Result<serde_json::Value> {
-    serde_json::from_str(text)
-        .with_context(|| format!("the response of {} is not JSON", server.url))
-}
-
-/// A server to be asked.
-struct Server<'a> {
-    url: String,
-    key: Option<&'a str>,
-}
-
-impl<'a> Server<'a> {
-    /// * `path`: what is to be asked for, for the message about what is not supported.
-    fn new(server: &str, key: Option<&'a str>, path: &str) -> anyhow::Result<Self> {
-        let server = server.trim_end_matches('/');
-        if server.starts_with("https://") {
-            let text = format!("only http:// is supported; over TLS use: curl '{server}{path}'");
-            return Err(Coded::error(Exit::Usage, text));
-        }
-        let url = match server.contains("://") {
-            true => server.to_owned(),
-            false => format!("http://{server}"),
-        };
-        Ok(Self { url, key })
-    }
-
-    fn get(&self, path: &str, accept: &str) -> anyhow::Result<String> {
-        let request = ureq::get(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        request = request.header("accept", accept);
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.call())
-    }
-
-    fn post(&self, path: &str) -> anyhow::Result<String> {
-        let request = ureq::post(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.send_empty())
-    }
-
-    /// The body of a successful answer.
-    fn answer(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> anyhow::Result<String> {
-        let server = &self.url;
-        let mut answer = answer.with_context(|| format!("cannot connect to {server}"))?;
-        let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
-        let body = body.with_context(|| format!("cannot read the response of {server}"))?;
-        if answer.status().is_success() {
-            return Ok(body);
-        }
-        let error = serde_json::from_str::<serde_json::Value>(&body).unwrap_or_default();
-        let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
-        let text = format!("{server} answers {}: {message}", answer.status());
-        Err(Coded::error(Exit::Failed, text))
-    }
 }

@@ -28,6 +28,7 @@ mod inventory_generate;
 mod inventory_read;
 mod inventory_report;
 mod inventory_tui;
+mod jobs;
 mod key;
 mod pipeline;
 mod pipeline_ask;
@@ -36,6 +37,7 @@ mod pipeline_init;
 mod pipeline_run;
 mod reference;
 mod serve;
+mod server;
 mod settings;
 mod tour;
 
@@ -95,6 +97,9 @@ enum Command {
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
+    /// List, follow, cancel and requeue the jobs of a server.
+    #[command(subcommand)]
+    Jobs(jobs::Command),
     /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -131,6 +136,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Key(command) => key::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Intake(command) => intake::run(&command),
+        Command::Jobs(command) => jobs::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),

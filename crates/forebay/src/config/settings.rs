@@ -434,6 +434,26 @@ settings! {
         /// TOML file with the prices for cost estimates. Empty: Amazon S3 prices of us-east-1.
         prices("inventory.prices"): Option<PathBuf> = "";
     }
+    /// Jobs: requests that are accepted once they are durable, and run later.
+    jobs: Jobs {
+        /// When a job is acknowledged: sync (on stable storage), interval:50ms (written, synced
+        /// within 50 ms) or os (written).
+        durability("jobs.durability"): Durability = "sync";
+        /// Maximum number of waiting jobs. More are refused with 429 and Retry-After.
+        queued_max("jobs.queued_max"): u32 = "1000";
+        /// Number of jobs that run at once. 0: twice the number of processors, at least 10. With more
+        /// than one, builds of inventories and runs of pipelines leave one for other jobs.
+        workers("jobs.workers"): u32 = "0";
+        /// Maximum size of all bodies of jobs that are too large for the log (64KiB). More are
+        /// refused with 429 and Retry-After.
+        bodies_size_max("jobs.bodies_size_max"): ByteSize = "10GiB";
+        /// Number of times a job is tried again after a failure that may pass, after 1, 2, 4 ... s.
+        retries_max("jobs.retries_max"): u32 = "3";
+        /// How long jobs that completed or were cancelled are known.
+        ended_kept("jobs.ended_kept"): HumanDuration = "1d";
+        /// How long failed jobs are known, with their bodies, and can be queued again.
+        failed_kept("jobs.failed_kept"): HumanDuration = "7d";
+    }
     /// Pipelines the server runs.
     pipelines: Pipelines {
         /// Whether `forebay serve` runs pipelines.

@@ -12,6 +12,7 @@ mod intake_database;
 #[cfg(feature = "mongodb")]
 mod intake_mongo;
 pub(crate) mod inventory;
+mod jobs;
 mod pipelines;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::serve::Subsystem;
 /// The first subsystem that cannot be opened; those opened before it are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     let (intake, files) = intake::open(config)?;
+    let for_jobs = files.clone();
     let mut subsystems = vec![intake];
     if config.events.enabled {
         subsystems.push(events::open(config)?);
@@ -41,5 +43,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     if config.cache.enabled {
         subsystems.push(cache::open(config)?);
     }
+    // The last one, so that it stops before what its jobs use.
+    subsystems.push(jobs::open(config, &for_jobs)?);
     Ok(subsystems)
 }

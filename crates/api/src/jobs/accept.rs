@@ -1,0 +1,206 @@
+//! Makes a job of a request that asks for one: `?async=true`, or `POST /v1/ingest/async`.
+//!
+//! Invariants:
+//! - 202 is sent once the body and the job are as durable as configured.
+//! - A request that is sent again with its `Idempotency-Key` gets the same job, and one with another body
+//!   or target none.
+//! - Whether there is room is checked before the body is read.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use forebay_jobs::{BodyError, BodyWriter, NewJob, Priority, SubmitError, Submitted};
+use http::header::LOCATION;
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::Shared;
+use super::answers::Accepted;
+use super::order::{Order, WORK};
+use crate::answer::{answer, json};
+use crate::problem::Problem;
+use crate::query;
+
+/// The path at which every request is a job, and the one that the job has.
+pub(super) const INGEST_ASYNC: &str = "/v1/ingest/async";
+const INGEST: &str = "/v1/ingest";
+
+/// Accepts a request as a job if it asks for that; passes on any other.
+pub(super) async fn accept(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    match wanted(&request) {
+        Ok(false) => next.run(request).await,
+        Ok(true) => {
+            let path = request.uri().path().to_owned();
+            submit(shared, path, request).await
+        }
+        Err(problem) => problem.answer(request.headers()),
+    }
+}
+
+/// `POST /v1/ingest/async`.
+pub(super) async fn ingest(State(shared): State<Shared>, request: Request) -> Response {
+    submit(shared, INGEST.to_owned(), request).await
+}
+
+/// Whether a request asks to be a job. What routes can be is what the API description says: those with
+/// a parameter `async`.
+fn wanted(request: &Request) -> Result<bool, Problem> {
+    let query = request.uri().query().unwrap_or_default();
+    let flag = |value: Vec<u8>| match value.as_slice() {
+        b"" | b"true" | b"1" => Ok(true),
+        b"false" | b"0" => Ok(false),
+        _ => Err(Problem::bad("query", "query parameter \"async\" must be true or false")),
+    };
+    let mut flags = query::values(query, "async").map(flag);
+    let wanted = flags.next().transpose()?.unwrap_or(false);
+    if !wanted && query::values(query, "priority").next().is_some() {
+        return Err(Problem::bad("query", "query parameter \"priority\" needs async=true"));
+    }
+    // Reading takes no time.
+    Ok(wanted && !matches!(*request.method(), Method::GET | Method::HEAD))
+}
+
+async fn submit(shared: Shared, path: String, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let accepted = async {
+        let target = parts.uri.query().unwrap_or_default();
+        let priority = match query::first(target, "priority") {
+            None => Priority::Normal,
+            Some(name) => Priority::parse(&name).ok_or_else(|| {
+                Problem::bad("query", "query parameter \"priority\" must be high, normal or low")
+            })?,
+        };
+        let order = Order::of(&parts.method, &path, &parts.uri, &parts.headers);
+        let order = order.map_err(|name| {
+            Problem::bad("header", format!("the value of the header {name} is not visible ASCII"))
+        })?;
+        shared.queue.check_room().map_err(|error| refused(&error))?;
+        let body = receive(shared.queue.body(), body).await?;
+        let digest = body.sha256();
+        let body = finish(body).await?;
+        let key = order.header("idempotency-key").map(|key| identity(&order, key, &digest));
+        let order = order.encode();
+        let new = NewJob { work: WORK.to_owned(), priority, key, order, body: Some(body) };
+        shared.queue.submit(new).await.map_err(|error| refused(&error))
+    };
+    answer(accepted.await.map(response), &parts.headers)
+}
+
+fn response(accepted: Submitted) -> Response {
+    let Submitted { id, status, is_new } = accepted;
+    let url = format!("/v1/jobs/{id}");
+    let location = HeaderValue::try_from(url.as_str());
+    let mut response = json(
+        StatusCode::ACCEPTED,
+        &Accepted { job_id: id.to_string(), status: status.into(), url },
+    );
+    if let Ok(location) = location {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    if !is_new {
+        response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// What makes a request recognisable: its key, and the digest of what it does.
+fn identity(order: &Order, key: &str, body: &[u8; 32]) -> ([u8; 16], [u8; 16]) {
+    let half = |parts: &[&[u8]]| {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        let mut half = [0; 16];
+        half.copy_from_slice(&digest[..16]);
+        half
+    };
+    let kind = order.header("content-type").unwrap_or_default();
+    let what = [order.method.as_bytes(), order.target.as_bytes(), kind.as_bytes(), body];
+    (half(&[b"request", key.as_bytes()]), half(&what))
+}
+
+/// Reads a body: a little into memory, more into a file.
+async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Problem> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let error = forebay_base::error_chain::chain(&error);
+            Problem::bad("body_incomplete", format!("the body was interrupted: {error}"))
+        })?;
+        // Trailers carry nothing that is used.
+        let Ok(bytes) = frame.into_data() else { continue };
+        if to.blocks(bytes.len()) {
+            let written = tokio::task::spawn_blocking(move || {
+                let written = to.write(&bytes);
+                (to, written)
+            });
+            let (body, written) = written.await.map_err(|_| interrupted())?;
+            to = body;
+            written.map_err(|error| not_stored(&error))?;
+        } else {
+            to.write(&bytes).map_err(|error| not_stored(&error))?;
+        }
+    }
+    Ok(to)
+}
+
+async fn finish(body: BodyWriter) -> Result<forebay_jobs::ReceivedBody, Problem> {
+    if !body.blocks(0) {
+        return body.finish().map_err(|error| not_stored(&error));
+    }
+    let finished = tokio::task::spawn_blocking(move || body.finish());
+    finished.await.map_err(|_| interrupted())?.map_err(|error| not_stored(&error))
+}
+
+fn interrupted() -> Problem {
+    Problem::closed("storing the body was interrupted; try again")
+}
+
+/// Why a body was not stored.
+fn not_stored(error: &BodyError) -> Problem {
+    match error {
+        BodyError::Full { max } => Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "jobs_full",
+            format!("the bodies of waiting jobs have reached jobs.bodies_size_max ({max} bytes)"),
+        ),
+        BodyError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            Problem::full("there is no disk space for the body of a job")
+        }
+        error => {
+            tracing::error!(error = %forebay_base::error_chain::chain(error), "cannot store a body");
+            Problem::closed("cannot store the body of the job; see the server's log")
+        }
+    }
+}
+
+/// Why a job was not accepted.
+pub(super) fn refused(error: &SubmitError) -> Problem {
+    let text = error.to_string();
+    match error {
+        SubmitError::Full { .. } => Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "jobs_full",
+            format!("{text} (jobs.queued_max); try again later"),
+        ),
+        SubmitError::KeyReused { .. } => {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", text)
+        }
+        SubmitError::TooLarge { .. } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
+        }
+        SubmitError::Closed => Problem::closed(text),
+        error => {
+            tracing::error!(error = %forebay_base::error_chain::chain(error), "cannot store a job");
+            match error {
+                SubmitError::Commit(forebay_jobs::CommitError::Stalled { .. }) => {
+                    Problem::full("there is no disk space for a job")
+                }
+                _ => Problem::closed("cannot store the job; see the server's log"),
+            }
+        }
+    }
+}

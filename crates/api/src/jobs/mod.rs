@@ -1,0 +1,126 @@
+//! Jobs over HTTP: requests that are accepted once they are durable and run later, and what people and
+//! programs do with them (decision 0021).
+//!
+//! A job is a stored request. Its worker sends it to the same routes that would have answered it, with an
+//! `Idempotency-Key`, so that every route which takes data can be asynchronous without a second
+//! implementation.
+
+mod accept;
+mod answers;
+mod openapi;
+mod order;
+mod routes;
+mod stream;
+mod worker;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use forebay_jobs::{Queue, Workers};
+use tokio::sync::watch;
+
+use crate::Subsystem;
+pub(crate) use openapi::accepts_jobs;
+use worker::{RequestWorker, Sender};
+
+/// Maximum time that closing waits for running jobs.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// State of every handler.
+#[derive(Clone)]
+struct Shared {
+    queue: Queue,
+    sender: Arc<Sender>,
+    /// Whether the server stops.
+    closing: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Completes when the server stops.
+    async fn closing(&self) {
+        let mut closing = self.closing.subscribe();
+        // The sender is this one: it does not go away meanwhile.
+        closing.wait_for(|closing| *closing).await.map_or((), drop);
+    }
+}
+
+/// The subsystem.
+pub struct Jobs(Shared);
+
+impl Jobs {
+    /// Serves a queue, which is started once all routes are there.
+    #[must_use]
+    pub fn new(queue: Queue) -> Self {
+        Self(Shared { queue, sender: Arc::default(), closing: watch::channel(false).0 })
+    }
+}
+
+impl Subsystem for Jobs {
+    fn name(&self) -> &'static str {
+        "jobs"
+    }
+
+    fn router(&self) -> Router {
+        Router::new()
+            .route("/jobs", get(routes::to_page))
+            .route("/v1/jobs", get(routes::list))
+            .route("/v1/jobs/page", get(routes::page))
+            .route("/v1/jobs/stats", get(routes::stats))
+            .route("/v1/jobs/{id}", get(routes::one).delete(routes::remove))
+            .route("/v1/jobs/{id}/cancel", post(routes::cancel))
+            .route("/v1/jobs/{id}/requeue", post(routes::requeue))
+            .route("/v1/jobs/{id}/events", get(stream::events))
+            .route(accept::INGEST_ASYNC, post(accept::ingest))
+            .with_state(self.0.clone())
+    }
+
+    fn around(&self, router: Router) -> Router {
+        // Jobs run from here on: every route is there.
+        if self.0.sender.router.set(router.clone()).is_ok() {
+            let worker = Arc::new(RequestWorker(Arc::clone(&self.0.sender)));
+            self.0.queue.start(Workers::default().with(order::WORK, worker));
+        }
+        router.route_layer(from_fn_with_state(self.0.clone(), accept::accept))
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        openapi::document()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        let ready = self.0.queue.ready();
+        ready.map_err(|error| forebay_base::error_chain::chain(&error).to_string())
+    }
+
+    fn measure(&self) {
+        let stats = self.0.queue.stats();
+        let [queued, running, ..] = stats.by_status;
+        #[expect(clippy::cast_precision_loss, reason = "counts of a queue")]
+        for (name, value) in [
+            ("forebay_jobs_queued", queued as f64),
+            ("forebay_jobs_running", running as f64),
+            ("forebay_jobs_bodies_bytes", stats.bodies_bytes as f64),
+            ("forebay_jobs_oldest_queued_seconds", stats.oldest_waiting_ms as f64 / 1e3),
+        ] {
+            metrics::gauge!(name).set(value);
+        }
+    }
+
+    fn drain(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        self.drain();
+        let queue = self.0.queue.clone();
+        Box::pin(async move {
+            queue.close(CLOSE_LIMIT).await.context("cannot write the record of jobs")
+        })
+    }
+}

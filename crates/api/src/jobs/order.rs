@@ -1,0 +1,150 @@
+//! What a job knows of its request: method, target and headers, as JSON.
+//!
+//! Invariant: nothing that identifies the client is stored, so that no secret outlives its request.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, ORIGIN, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use serde::{Deserialize, Serialize};
+
+use crate::query;
+
+/// The kind of work.
+pub(super) const WORK: &str = "request";
+
+/// Parameters that make a request a job, and are not passed on.
+pub(super) const OWN: [&str; 2] = ["async", "priority"];
+
+/// Headers of the connection and of the client.
+const LEFT_OUT: [HeaderName; 12] = [
+    ACCEPT_ENCODING,
+    AUTHORIZATION,
+    CONNECTION,
+    CONTENT_LENGTH,
+    COOKIE,
+    EXPECT,
+    HOST,
+    ORIGIN,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// A stored request, without its body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) method: String,
+    /// Path and query.
+    pub(super) target: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Order {
+    /// Reads what is stored of a request.
+    ///
+    /// * `path`: of the route that runs it.
+    ///
+    /// # Errors
+    /// The name of a header whose value is not visible ASCII.
+    pub(super) fn of(
+        method: &Method,
+        path: &str,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Self, HeaderName> {
+        let passed_on = |name: &&HeaderName| {
+            !LEFT_OUT.contains(name)
+                && !name.as_str().starts_with("x-forwarded-")
+                && !["x-api-key", "x-request-id", "forwarded"].contains(&name.as_str())
+        };
+        let mut kept = Vec::new();
+        for name in headers.keys().filter(passed_on) {
+            for value in headers.get_all(name) {
+                let value = value.to_str().map_err(|_| name.clone())?;
+                kept.push((name.as_str().to_owned(), value.to_owned()));
+            }
+        }
+        let method = method.as_str().to_owned();
+        Ok(Self { method, target: target(path, uri), headers: kept })
+    }
+
+    /// Decodes an order; `None` if it is of another version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// Encodes it.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        crate::answer::line(self).into_bytes()
+    }
+
+    /// The value of a header that occurs once.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(other, _)| other == name);
+        found.next().map(|(_, value)| value.as_str()).filter(|_| found.next().is_none())
+    }
+
+    /// The headers of the request that is sent.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::try_from(name.as_str()), HeaderValue::try_from(value.as_str()))
+            {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+}
+
+/// Path and query without the parameters that make a job.
+fn target(path: &str, uri: &Uri) -> String {
+    let kept = uri.query().unwrap_or_default().split('&').filter(|pair| {
+        let own = query::pairs(pair).iter().any(|(name, _)| OWN.contains(&name.as_str()));
+        !pair.is_empty() && !own
+    });
+    let kept: Vec<&str> = kept.collect();
+    if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_keeps_the_request_but_not_who_sent_it() {
+        let uri: Uri =
+            "/v1/files/a/b%20c?async=true&comment=x&%61sync&priority=low".parse().unwrap();
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer secret"),
+            ("x-api-key", "secret"),
+            ("cookie", "secret"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("content-type", "text/plain"),
+            ("if-match", "\"a\""),
+        ] {
+            headers.append(name, value.parse().unwrap());
+        }
+        let order = Order::of(&Method::PUT, uri.path(), &uri, &headers).unwrap();
+        assert_eq!(order.target, "/v1/files/a/b%20c?comment=x");
+        let decoded = Order::decode(&order.encode()).unwrap();
+        assert_eq!(decoded, order);
+        assert_eq!(decoded.headers().len(), 2);
+        assert_eq!(order.header("if-match"), Some("\"a\""));
+        assert!(!String::from_utf8(order.encode()).unwrap().contains("secret"));
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_stored_is_named() {
+        let mut headers = HeaderMap::new();
+        headers.append("x-odd", HeaderValue::from_bytes(b"\xff").unwrap());
+        let uri = Uri::from_static("/v1/ingest");
+        let refused = Order::of(&Method::POST, uri.path(), &uri, &headers);
+        assert_eq!(refused.unwrap_err().as_str(), "x-odd");
+    }
+}

@@ -1,0 +1,295 @@
+//! Runs a stored request: sends it to the routes, and makes its response the result of the job.
+//!
+//! Invariants:
+//! - Every attempt has the same `Idempotency-Key`, so what an earlier one stored is not stored twice.
+//! - What may pass (no answer, 408, 429, 5xx) is tried again, everything else is final.
+//! - A job that starts work which continues after the response (an index, a run of a pipeline) lasts as long
+//!   as that work.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use forebay_jobs::{BodyError, BodyReader, Outcome, Running, Worker};
+use http::header::LOCATION;
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tower::ServiceExt as _;
+
+use super::answers::JobResult;
+use super::order::Order;
+
+/// Maximum size of a response that is kept, in bytes.
+const RESPONSE_SIZE_MAX: usize = 3 << 20;
+/// How often work that continues after the response is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Sends requests to the routes of the server.
+#[derive(Default)]
+pub(super) struct Sender {
+    /// Set once all routes are there.
+    pub(super) router: OnceLock<Router>,
+}
+
+/// Runs stored requests.
+pub(super) struct RequestWorker(pub(super) Arc<Sender>);
+
+impl Worker for RequestWorker {
+    fn run(&self, job: Running) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        let sender = Arc::clone(&self.0);
+        Box::pin(async move { sender.run(&job).await })
+    }
+
+    fn is_long(&self, order: &[u8]) -> bool {
+        Order::decode(order).is_some_and(|order| Follow::of(&order).is_some())
+    }
+}
+
+/// What is looked at to know whether work that continues has ended.
+struct Follow {
+    /// Where its status is.
+    status: String,
+    /// The member of the answer that states it.
+    member: &'static str,
+}
+
+impl Follow {
+    /// What is followed after a response of 202; the path of a run is in the response.
+    fn of(order: &Order) -> Option<Self> {
+        let path = order.target.split('?').next().unwrap_or_default();
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match (order.method.as_str(), segments.as_slice()) {
+            ("POST", ["v1", "inventories", _]) => {
+                Some(Self { status: format!("{path}/build"), member: "state" })
+            }
+            ("POST", ["v1", "pipelines", _, "runs"]) => {
+                Some(Self { status: String::new(), member: "outcome" })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Sender {
+    async fn run(&self, job: &Running) -> Outcome {
+        let Some(order) = Order::decode(job.order()) else {
+            return refused("the stored request is of another version", Vec::new());
+        };
+        let body = match job.body() {
+            Ok(body) => body,
+            Err(error) => return unreadable(&error),
+        };
+        let failure = Arc::new(Mutex::new(None));
+        let request = match request(job, &order, body, &failure) {
+            Ok(request) => request,
+            Err(error) => {
+                return refused(&format!("the stored request is not valid: {error}"), vec![]);
+            }
+        };
+        let response = self.send(request).await;
+        if let Some(error) = failure.lock().take() {
+            return unreadable(&error);
+        }
+        let answered = Answered::read(response).await;
+        if answered.status == StatusCode::ACCEPTED
+            && let Some(follow) = Follow::of(&order)
+        {
+            return self.follow(job, follow, &answered).await;
+        }
+        // Another run or build of the same name is in progress: it ends.
+        let may_pass = answered.may_pass()
+            || (answered.status == StatusCode::CONFLICT && Follow::of(&order).is_some());
+        answered.outcome(may_pass)
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response {
+        match self.router.get() {
+            // A router never fails.
+            Some(router) => router.clone().oneshot(request).await.unwrap_or_default(),
+            None => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                response
+            }
+        }
+    }
+
+    /// Waits for work that continues after the response.
+    async fn follow(&self, job: &Running, follow: Follow, started: &Answered) -> Outcome {
+        let path = started.location.clone().filter(|_| follow.status.is_empty());
+        let path = path.unwrap_or(follow.status);
+        let mut stopping = false;
+        loop {
+            if job.is_stopped() && !stopping {
+                stopping = true;
+                let target = path.clone();
+                Answered::read(self.send(plain(job, Method::DELETE, &target)).await).await;
+            }
+            let answered = Answered::read(self.send(plain(job, Method::GET, &path)).await).await;
+            let json: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
+            let number = |name: &str| json[name].as_u64().unwrap_or(0);
+            job.progress().set_total(number("bytes_total"));
+            job.progress().set_done(number("bytes_read"));
+            match json[follow.member].as_str() {
+                Some("running" | "cancelling") => {}
+                Some("built" | "done") => return answered.outcome(false),
+                Some(end) => {
+                    let reason = json["error"].as_str().unwrap_or(end).to_owned();
+                    return Outcome::Refused { result: answered.encode(), reason };
+                }
+                None if answered.may_pass() => {}
+                None => return answered.outcome(false),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = job.stopped(), if !stopping => {}
+            }
+        }
+    }
+}
+
+/// The request that is sent.
+fn request(
+    job: &Running,
+    order: &Order,
+    body: BodyReader,
+    failure: &Arc<Mutex<Option<BodyError>>>,
+) -> Result<Request<Body>, http::Error> {
+    let mut request = Request::builder().method(order.method.as_str()).uri(order.target.as_str());
+    if let Some(headers) = request.headers_mut() {
+        *headers = order.headers();
+        headers.insert("x-request-id", id_value(job));
+        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(body.size()));
+        if !headers.contains_key("idempotency-key")
+            && let Ok(key) = HeaderValue::try_from(format!("job-{}", job.id()))
+        {
+            headers.insert("idempotency-key", key);
+        }
+    }
+    job.progress().set_total(body.size());
+    request.body(stream(job.clone(), body, Arc::clone(failure)))
+}
+
+/// A request without a body.
+fn plain(job: &Running, method: Method, target: &str) -> Request<Body> {
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = method;
+    *request.uri_mut() = target.parse().unwrap_or_default();
+    request.headers_mut().insert("x-request-id", id_value(job));
+    request
+}
+
+fn id_value(job: &Running) -> HeaderValue {
+    HeaderValue::try_from(job.id().to_string()).unwrap_or(HeaderValue::from_static("job"))
+}
+
+/// The stored body, until the job should stop.
+fn stream(job: Running, body: BodyReader, failure: Arc<Mutex<Option<BodyError>>>) -> Body {
+    let pieces = futures_util::stream::unfold(Some((body, 0)), move |state| {
+        let (job, failure) = (job.clone(), Arc::clone(&failure));
+        async move {
+            let (mut body, sent) = state?;
+            if job.is_stopped() {
+                let error = io::Error::new(io::ErrorKind::Interrupted, "the job was stopped");
+                return Some((Err(error), None));
+            }
+            let (body, piece) = if body.blocks() {
+                tokio::task::spawn_blocking(move || {
+                    let piece = body.next();
+                    (body, piece)
+                })
+                .await
+                .ok()?
+            } else {
+                let piece = body.next();
+                (body, piece)
+            };
+            match piece {
+                Ok(Some(bytes)) => {
+                    let sent = sent + bytes.len() as u64;
+                    job.progress().set_done(sent);
+                    Some((Ok(bytes), Some((body, sent))))
+                }
+                Ok(None) => None,
+                Err(error) => {
+                    *failure.lock() = Some(error);
+                    Some((Err(io::Error::other("the stored body cannot be read")), None))
+                }
+            }
+        }
+    });
+    Body::from_stream(pieces)
+}
+
+/// A response that was read.
+struct Answered {
+    status: StatusCode,
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Answered {
+    async fn read(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
+        let location = parts.headers.get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.map(str::to_owned);
+        let body = match Limited::new(body, RESPONSE_SIZE_MAX).collect().await {
+            Ok(body) => body.to_bytes().to_vec(),
+            Err(error) => {
+                tracing::debug!(%error, "the response to a job is not kept");
+                Vec::new()
+            }
+        };
+        Self { status: parts.status, location, body }
+    }
+
+    fn may_pass(&self) -> bool {
+        self.status.is_server_error()
+            || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&self.status)
+    }
+
+    /// The result of the job.
+    fn encode(&self) -> Vec<u8> {
+        let body: Option<Box<RawValue>> = serde_json::from_slice(&self.body).ok();
+        let (status, location) = (self.status.as_u16(), self.location.clone());
+        crate::answer::line(&JobResult { status, location, body }).into_bytes()
+    }
+
+    fn outcome(&self, may_pass: bool) -> Outcome {
+        let result = self.encode();
+        if self.status.is_success() {
+            return Outcome::Done(result);
+        }
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let message = json["error"]["message"].as_str().unwrap_or_default();
+        let reason = format!("status {}: {message}", self.status.as_u16());
+        if may_pass {
+            Outcome::Again { result, reason }
+        } else {
+            Outcome::Refused { result, reason }
+        }
+    }
+}
+
+fn refused(reason: &str, result: Vec<u8>) -> Outcome {
+    Outcome::Refused { result, reason: reason.to_owned() }
+}
+
+/// The stored body cannot be read. That of a busy disk can be later.
+fn unreadable(error: &BodyError) -> Outcome {
+    let reason = forebay_base::error_chain::chain(error).to_string();
+    match error {
+        BodyError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
+            Outcome::Again { result: Vec::new(), reason }
+        }
+        _ => refused(&reason, Vec::new()),
+    }
+}
