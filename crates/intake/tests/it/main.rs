@@ -4,10 +4,16 @@
 
 mod altered;
 mod columns;
+mod concurrent;
+mod crash;
 mod elsewhere;
 mod erasure;
 mod flips;
 mod forwarding;
+mod model;
 mod reclaim;
+mod reclaim_crash;
+mod requests;
 mod running;
 mod support;
+mod views;
