@@ -9,6 +9,8 @@ mod crash;
 mod elsewhere;
 mod erasure;
 mod flips;
+mod forward_crash;
+mod forward_faults;
 mod forwarding;
 mod model;
 mod reclaim;
