@@ -103,7 +103,6 @@ const ROOMS: [Room; 21] = [
             "forebay-base",
             "forebay-sink",
             "forebay-sdk",
-            "forebay-sqlite",
             "forebay-objects",
             "forebay-events",
             "forebay-inventory",

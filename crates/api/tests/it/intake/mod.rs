@@ -2,7 +2,9 @@
 
 mod api;
 mod batches;
+mod database;
 mod documents;
+mod faults;
 mod hostile;
 pub(crate) mod support;
 mod truth;
