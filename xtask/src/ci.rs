@@ -65,7 +65,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
 }
 
-/// Packages that are no members of the workspace and have a lock file of their own.
+/// Packages that are no members of the workspace and have their own lock file.
 const LOCKED_APART: [&str; 2] = ["fuzz/Cargo.toml", "bench/events/Cargo.toml"];
 
 /// Checks that a lock file has what its manifest and those it depends on ask for.

@@ -2,11 +2,10 @@
 //!
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
 //! themselves, and unmodified clients in several languages run against it; a test that finds none
-//! says so and is left out. The benchmark of the cache also compares it with Valkey. Tests of
-//! pipelines and sinks start a PostgreSQL and a FerretDB (which speaks the protocol of MongoDB) of
-//! their own. FerretDB and `cargo-deny`, which the checks need,
-//! are built once into a directory outside the checkout. Without a network none of them can be
-//! installed; `ci` then runs everything else and fails.
+//! says so and is left out. The benchmark of the cache also compares it with Valkey. Tests of pipelines
+//! and sinks start their own PostgreSQL and FerretDB (which speaks the protocol of MongoDB). FerretDB
+//! and `cargo-deny`, which the checks need, are built once into a directory outside the checkout.
+//! Without a network none of them can be installed; `ci` then runs everything else and fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -272,7 +272,7 @@ impl Intake {
 
     /// Claims an idempotency key for a request.
     ///
-    /// * `key`: from [`RequestKey`](crate::request::RequestKey), or of another kind of its own.
+    /// * `key`: from [`RequestKey`](crate::request::RequestKey), or a digest of another kind.
     ///
     /// # Errors
     /// [`IntakeError::KeyInUse`]: another request holds it. Others: it cannot be looked up.

@@ -212,7 +212,7 @@ const PIPELINE_PEERS: [&str; 11] = [
     "adbc-driver-postgresql",
 ];
 
-/// Installs packages of PyPI into a virtual environment of their own, once; returns its Python.
+/// Installs packages of PyPI into a separate virtual environment, once; returns its Python.
 fn venv(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
     let dir = root().join("target/peers").join(name);
     let python = dir.join("bin/python");

@@ -1,6 +1,6 @@
 //! `cargo xtask clients`: unmodified clients against a real server.
 //!
-//! Each client gets a server of its own (free ports, a data directory of its own, ended afterwards)
+//! Each client gets its own server (free ports, its own data directory, ended afterwards)
 //! and brings its own tests: Redis' suites, redis-py's, Django's for its Redis cache; ioredis,
 //! redis-cli, redis-benchmark and the text protocol are tried by a script here; so is a client that
 //! is generated from the API description of `forebay serve`. What they need is fetched once, in
@@ -96,7 +96,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Runs tests against a server of their own, and ends it; ending badly is a failure, too.
+    /// Runs tests against their own server, and ends it; ending badly is a failure, too.
     fn serve(
         &self,
         name: &str,

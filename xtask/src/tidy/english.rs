@@ -1,5 +1,5 @@
 //! Words of the vocabulary of STYLE.md that users do not read: counted in the literals of the code, in
-//! the documentation of what `clap` and the API print, and in the pages.
+//! the documentation that `clap`, the OpenAPI description and JSON schemas print, and in the pages.
 //!
 //! A Rust file is cut into tokens, so a word in a comment or a name is none of this rule's.
 
@@ -10,20 +10,29 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use super::Source;
 
 /// A word, and what to write.
-const WORDS: [(&str, &str); 14] = [
+const WORDS: [(&str, &str); 23] = [
     ("tell", "report, print, detect or distinguish"),
     ("tells", "reports, prints, detects or distinguishes"),
     ("told", "reported, printed, detected or given"),
     ("nobody", "no one, no client, nothing"),
+    ("somebody", "the client, the user, the operator, a person"),
     ("whoever", "the client, the user, the caller"),
     ("anew", "again, from the start"),
     ("so many", "exactly N, at most N"),
     ("as many as", "at most N"),
     ("of its own", "its own, separate"),
+    ("of their own", "their own, separate"),
     ("mend", "fix"),
+    ("mends", "fixes"),
     ("mended", "fixed"),
     ("cannot now", "temporarily unavailable"),
     ("stands for nothing", "does not exist"),
+    ("stand for nothing", "do not exist"),
+    ("dies", "expires, ends"),
+    ("how it stands", "status, state"),
+    ("what it may have", "limit, maximum"),
+    ("the one before", "the previous one"),
+    ("what comes behind", "what follows"),
     ("goes", "runs, is written, fails"),
 ];
 /// Pages in which the words are named, or that say what was.
@@ -49,7 +58,7 @@ fn check_one(source: &Source) -> Vec<String> {
         }
     } else if is_product(&source.path) {
         match TokenStream::from_str(&source.text) {
-            Ok(tokens) => literals(tokens, is_printed(&source.path), &mut see),
+            Ok(tokens) => literals(tokens, is_printed(source), &mut see),
             Err(error) => findings.push(format!("{}: cannot be read: {error}", source.path)),
         }
     }
@@ -62,11 +71,14 @@ fn is_product(path: &str) -> bool {
     path.ends_with(".rs") && path.starts_with("crates/") && !path.split('/').any(test)
 }
 
-/// Whether the documentation in a file is printed: help of commands, descriptions of settings.
-fn is_printed(path: &str) -> bool {
+/// Whether the documentation in a file is printed: help of commands, descriptions of settings, and
+/// types that are described in OpenAPI or in a JSON schema.
+fn is_printed(source: &Source) -> bool {
+    let path = &source.path;
     path.starts_with("crates/forebay/src/cli/")
         || path.starts_with("crates/forebay/src/config/")
         || path.ends_with("/settings.rs")
+        || ["ToSchema", "JsonSchema"].iter().any(|derived| source.text.contains(derived))
 }
 
 /// Passes every string of a file to `see`; tests within the file are left out.
@@ -140,6 +152,12 @@ mod tests {
         assert!(found[1].contains(":5: so many") && found[2].contains(":9: goes"), "{found:?}");
         let printed = check(&[source("crates/forebay/src/cli/a.rs", code)]);
         assert_eq!(printed.len(), 4, "{printed:?}");
+        for derived in ["utoipa::ToSchema", "schemars::JsonSchema"] {
+            let described = code.replace("struct S;", &format!("#[derive({derived})] struct S;"));
+            let described = check(&[source("crates/x/src/answers.rs", &described)]);
+            assert_eq!(described.len(), 4, "{described:?}");
+            assert!(described[0].starts_with("crates/x/src/answers.rs:2: told"), "{described:?}");
+        }
         assert_eq!(check(&[source("crates/x/tests/it/a.rs", code)]).len(), 0);
         assert_eq!(check(&[source("docs/a.md", "x\nthe caller is told\n")]).len(), 1);
         assert_eq!(check(&[source("STYLE.md", "told")]).len(), 0);

@@ -104,7 +104,6 @@ const ROOMS: [Room; 22] = [
             "forebay-base",
             "forebay-sink",
             "forebay-sdk",
-            "forebay-sqlite",
             "forebay-objects",
             "forebay-events",
             "forebay-inventory",

@@ -65,3 +65,19 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::header::RETRY_AFTER;
+
+    use super::*;
+
+    #[test]
+    fn documents_that_the_database_is_too_far_behind_for_may_be_sent_again_later() {
+        let error = IntakeError::DatabaseBehind { state: "away", kept: 2, kept_max: 1 };
+        assert_eq!(classify(&error), (StatusCode::SERVICE_UNAVAILABLE, "database_behind"));
+        let answer = answer(&error, &HeaderMap::new());
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[RETRY_AFTER], "1");
+    }
+}

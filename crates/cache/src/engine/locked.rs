@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use crate::store::{Held, Keyspace, Shard};
 
-type Place = (u16, u16);
+type ShardKey = (u16, u16);
 
-fn place(database: usize, shard: usize) -> Place {
+fn shard_key(database: usize, shard: usize) -> ShardKey {
     let small = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     (small(database), small(shard))
 }
@@ -14,20 +14,20 @@ fn place(database: usize, shard: usize) -> Place {
 /// Which shards to lock.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    places: SmallVec<[Place; 4]>,
+    keys: SmallVec<[ShardKey; 4]>,
 }
 
 impl Wanted {
     #[inline]
     pub(crate) fn add(&mut self, database: usize, shard: usize) {
-        self.places.push(place(database, shard));
+        self.keys.push(shard_key(database, shard));
     }
 }
 
 /// Locked shards, in ascending order. A lent shard is absent until it is returned.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<'e> {
-    held: SmallVec<[(Place, Option<Held<'e>>); 2]>,
+    held: SmallVec<[(ShardKey, Option<Held<'e>>); 2]>,
     /// The time at which the command runs: the latest of its shards.
     now_ms: u64,
 }
@@ -35,18 +35,18 @@ pub(crate) struct Locked<'e> {
 impl<'e> Locked<'e> {
     /// Locks every wanted shard, in ascending order.
     pub(crate) fn lock(keyspace: &'e Keyspace, wanted: &mut Wanted, now_ms: u64) -> Self {
-        let places = &mut wanted.places;
-        if places.len() > 1 {
-            places.sort_unstable();
-            places.dedup();
+        let keys = &mut wanted.keys;
+        if keys.len() > 1 {
+            keys.sort_unstable();
+            keys.dedup();
         }
         let mut latest_ms = now_ms;
-        let held = places
+        let held = keys
             .drain(..)
-            .map(|place| {
-                let held = keyspace.lock(usize::from(place.0), usize::from(place.1), now_ms);
+            .map(|key| {
+                let held = keyspace.lock(usize::from(key.0), usize::from(key.1), now_ms);
                 latest_ms = latest_ms.max(held.now_ms());
-                (place, Some(held))
+                (key, Some(held))
             })
             .collect();
         let mut locked = Self { held, now_ms: latest_ms };
@@ -70,14 +70,14 @@ impl<'e> Locked<'e> {
         let mut held = SmallVec::new();
         let shard_held = keyspace.lock(database, shard, now_ms);
         let now_ms = shard_held.now_ms();
-        held.push((place(database, shard), Some(shard_held)));
+        held.push((shard_key(database, shard), Some(shard_held)));
         Self { held, now_ms }
     }
 
     /// Whether a shard is locked.
     pub(crate) fn holds(&self, database: usize, shard: usize) -> bool {
-        let place = place(database, shard);
-        self.held.binary_search_by_key(&place, |(held, _)| *held).is_ok()
+        let key = shard_key(database, shard);
+        self.held.binary_search_by_key(&key, |(held, _)| *held).is_ok()
     }
 
     /// A locked shard.
@@ -86,10 +86,10 @@ impl<'e> Locked<'e> {
     /// If it is not locked: the command's row does not name the key.
     #[inline]
     pub(crate) fn get(&mut self, database: usize, shard: usize) -> &mut Shard {
-        let place = place(database, shard);
+        let key = shard_key(database, shard);
         let at = match self.held.as_slice() {
-            [(only, _)] if *only == place => 0,
-            held => held.binary_search_by_key(&place, |(held, _)| *held).unwrap_or(usize::MAX),
+            [(only, _)] if *only == key => 0,
+            held => held.binary_search_by_key(&key, |(held, _)| *held).unwrap_or(usize::MAX),
         };
         let held = self.held.get_mut(at).and_then(|(_, held)| held.as_mut());
         held.expect("a command's row names every key it works on")
@@ -102,14 +102,14 @@ impl<'e> Locked<'e> {
     }
 
     pub(crate) fn lend(&mut self, database: usize, shard: usize) -> Option<Held<'e>> {
-        let place = place(database, shard);
-        let found = self.held.binary_search_by_key(&place, |(held, _)| *held).ok()?;
+        let key = shard_key(database, shard);
+        let found = self.held.binary_search_by_key(&key, |(held, _)| *held).ok()?;
         self.held.get_mut(found)?.1.take()
     }
 
     pub(crate) fn give_back(&mut self, database: usize, shard: usize, held: Held<'e>) {
-        let place = place(database, shard);
-        if let Ok(found) = self.held.binary_search_by_key(&place, |(held, _)| *held)
+        let key = shard_key(database, shard);
+        if let Ok(found) = self.held.binary_search_by_key(&key, |(held, _)| *held)
             && let Some(slot) = self.held.get_mut(found)
         {
             slot.1 = Some(held);
@@ -119,6 +119,6 @@ impl<'e> Locked<'e> {
     /// Every locked shard with its database.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Held<'e>)> {
         let each = self.held.iter_mut();
-        each.filter_map(|(place, held)| Some((usize::from(place.0), held.as_mut()?)))
+        each.filter_map(|(key, held)| Some((usize::from(key.0), held.as_mut()?)))
     }
 }

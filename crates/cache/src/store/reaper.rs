@@ -1,4 +1,4 @@
-//! Frees large values on a thread of its own, so that no client waits until a million allocations are
+//! Frees large values on a separate thread, so that no client waits until a million allocations are
 //! returned.
 //!
 //! Invariant: at most [`WAITING_MAX`] values wait; another one is freed by the thread that removed it,

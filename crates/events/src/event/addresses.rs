@@ -84,8 +84,8 @@ pub(crate) fn any_in(text: &[u8], found: &mut dyn FnMut(IpAddr) -> bool) -> bool
         let token = text.get(start..end).unwrap_or_default();
         let marks = Marks::of(token);
         if marks.permit_v4() || marks.permit_v6() {
-            let place = Place { text, start, end, marks };
-            if place.any(found) {
+            let range = TokenRange { text, start, end, marks };
+            if range.any(found) {
                 return true;
             }
         }
@@ -171,14 +171,14 @@ fn in_token(byte: u8) -> bool {
 }
 
 /// A longest run of letters, digits, dots and colons.
-struct Place<'a> {
+struct TokenRange<'a> {
     text: &'a [u8],
     start: usize,
     end: usize,
     marks: Marks,
 }
 
-impl Place<'_> {
+impl TokenRange<'_> {
     fn any(&self, found: &mut dyn FnMut(IpAddr) -> bool) -> bool {
         let token = self.text.get(self.start..self.end).unwrap_or_default();
         let Ok(token) = std::str::from_utf8(token) else { return false };

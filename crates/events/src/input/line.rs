@@ -21,7 +21,7 @@ const OTHER: [&[u8]; 14] = [
 ];
 
 /// A line of a known form.
-pub(super) struct Found<'a> {
+pub(super) struct Parsed<'a> {
     pub(super) format: Format,
     /// Whether the time is the event's for sure, rather than one that the line mentions.
     pub(super) certain: bool,
@@ -31,8 +31,8 @@ pub(super) struct Found<'a> {
 }
 
 /// Reads a line; `None` if no form is recognised. `raw` and `format` are set by the caller.
-pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Found<'_>> {
-    let found = |format, draft| Some(Found { format, certain: true, leading: false, draft });
+pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
+    let found = |format, draft| Some(Parsed { format, certain: true, leading: false, draft });
     if line.starts_with(b"<Event") {
         return windows(line).and_then(|draft| found(Format::Windows, draft));
     }
@@ -52,7 +52,7 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Found<'_>> {
         return found(Format::Kv, draft);
     }
     let (leading, draft) = text(line, now_ms)?;
-    Some(Found { format: Format::Text, certain: false, leading, draft })
+    Some(Parsed { format: Format::Text, certain: false, leading, draft })
 }
 
 pub(super) fn stamped(when: Option<When>) -> Draft<'static> {

@@ -65,7 +65,7 @@ pub struct Splitter {
 }
 
 /// A record, and whether it is in the chunk or in `held`.
-struct Found {
+struct Span {
     line: u64,
     chunk: Option<Range<usize>>,
     fault: Option<Reject>,
@@ -108,7 +108,7 @@ impl Splitter {
                 let fault = self.oversize().unwrap_or_else(|| Reject::new(reason));
                 self.line += 1;
                 self.hold_only_the_beginning();
-                Some(Found { line: self.line, chunk: None, fault: Some(fault) })
+                Some(Span { line: self.line, chunk: None, fault: Some(fault) })
             }
             _ => self.end_line(&[], 0..0),
         };
@@ -123,7 +123,7 @@ impl Splitter {
         self.held.capacity()
     }
 
-    fn record<'a>(&'a self, found: Found, chunk: &'a [u8]) -> Record<'a> {
+    fn record<'a>(&'a self, found: Span, chunk: &'a [u8]) -> Record<'a> {
         let bytes = match found.chunk {
             Some(range) => chunk.get(range).unwrap_or_default(),
             None => &self.held,
@@ -142,7 +142,7 @@ impl Splitter {
     }
 
     /// Reads from `chunk` until a record is complete; also returns how many bytes were read.
-    fn advance(&mut self, chunk: &[u8]) -> (usize, Option<Found>) {
+    fn advance(&mut self, chunk: &[u8]) -> (usize, Option<Span>) {
         let mut at = 0;
         while at < chunk.len() {
             self.clear_spent();
@@ -253,7 +253,7 @@ impl Splitter {
     }
 
     /// A line that ends with this range of the chunk; `None` for an empty one.
-    fn end_line(&mut self, chunk: &[u8], range: Range<usize>) -> Option<Found> {
+    fn end_line(&mut self, chunk: &[u8], range: Range<usize>) -> Option<Span> {
         self.line += 1;
         self.state = if self.framed { State::Length } else { State::Line };
         let line = self.line;
@@ -262,7 +262,7 @@ impl Splitter {
         let bare = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         if self.held.is_empty() && bare.len() <= self.limit {
             let chunk = Some(range.start..range.start + bare.len());
-            return (!blank(bare)).then_some(Found { line, chunk, fault: None });
+            return (!blank(bare)).then_some(Span { line, chunk, fault: None });
         }
         self.hold(bytes);
         self.spent = true;
@@ -270,20 +270,20 @@ impl Splitter {
             self.held.pop();
         }
         let fault = self.end_held();
-        (!blank(&self.held)).then_some(Found { line, chunk: None, fault })
+        (!blank(&self.held)).then_some(Span { line, chunk: None, fault })
     }
 
     /// A message that ends with this range of the chunk.
-    fn end_counted(&mut self, chunk: &[u8], range: Range<usize>) -> Found {
+    fn end_counted(&mut self, chunk: &[u8], range: Range<usize>) -> Span {
         self.line += 1;
         self.state = State::Length;
         let line = self.line;
         if self.held.is_empty() && range.len() <= self.limit {
-            return Found { line, chunk: Some(range), fault: None };
+            return Span { line, chunk: Some(range), fault: None };
         }
         self.hold(&chunk[range]);
         self.spent = true;
-        Found { line, chunk: None, fault: self.end_held() }
+        Span { line, chunk: None, fault: self.end_held() }
     }
 
     /// Returns what is wrong with the held record, which is now complete.

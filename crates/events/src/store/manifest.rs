@@ -75,7 +75,7 @@ pub(crate) struct Manifest {
 
 /// A manifest that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ReadManifest {
     pub(crate) manifest: Manifest,
     /// Why it may be that of another, if it has no valid code although it must.
     pub(crate) unauthentic: Option<&'static str>,
@@ -117,7 +117,7 @@ impl Manifest {
         Sealer { key, log_id: &self.log_id }.seal(Kind::Manifest, out)
     }
 
-    fn decode(bytes: &[u8], key: Option<&FileKey>) -> Result<Found, &'static str> {
+    fn decode(bytes: &[u8], key: Option<&FileKey>) -> Result<ReadManifest, &'static str> {
         let bytes = unchecked(bytes)?;
         let mut rest = Fields { bytes };
         let (recording, sealed) = match rest.take::<8>()? {
@@ -177,7 +177,7 @@ impl Manifest {
             requests,
             codes_from,
         };
-        Ok(Found { manifest, unauthentic })
+        Ok(ReadManifest { manifest, unauthentic })
     }
 
     /// Reads the manifest in `dir`; `None` if there is none.
@@ -187,7 +187,7 @@ impl Manifest {
         fs: &dyn FileSystem,
         dir: &Path,
         key: Option<&FileKey>,
-    ) -> Result<Option<Found>, OpenError> {
+    ) -> Result<Option<ReadManifest>, OpenError> {
         let path = dir.join(NAME);
         let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + SEALED_SIZE + SEAL_SIZE;
         let Some(bytes) = whole_file::read(fs, &path, size_max)? else { return Ok(None) };
@@ -287,8 +287,8 @@ mod tests {
         FileKey::of(&crate::checkpoint::SigningKey::from_seed("o", [seed; 32]).unwrap())
     }
 
-    fn found(manifest: Manifest) -> Result<Found, &'static str> {
-        Ok(Found { manifest, unauthentic: None })
+    fn found(manifest: Manifest) -> Result<ReadManifest, &'static str> {
+        Ok(ReadManifest { manifest, unauthentic: None })
     }
 
     #[test]

@@ -119,8 +119,8 @@ fn locked(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     }
 }
 
-/// What was found in the directory of a store.
-struct Found {
+/// The opened files of a store, and what was read from them.
+struct OpenedFiles {
     lock: Box<dyn Lock>,
     log: Log,
     manifest: Manifest,
@@ -132,7 +132,7 @@ struct Found {
     small: SmallFiles,
 }
 
-impl Found {
+impl OpenedFiles {
     /// Opens every file of a store, creating what a new one has.
     fn open(
         fs: &Arc<dyn FileSystem>,
@@ -189,7 +189,7 @@ impl Inner {
         options: Options,
         recovered: &mut Recovered,
     ) -> Result<Self, OpenError> {
-        let found = Found::open(&fs, dir, &options, recovered)?;
+        let found = OpenedFiles::open(&fs, dir, &options, recovered)?;
         let (log, unauthentic) = (found.log.clone(), found.unauthentic);
         let inner = Self::new(fs, clock, dir, options, found)?;
         if let Some(reason) = unauthentic {
@@ -210,9 +210,9 @@ impl Inner {
         clock: Arc<dyn Clock>,
         dir: &Path,
         options: Options,
-        found: Found,
+        found: OpenedFiles,
     ) -> Result<Self, OpenError> {
-        let Found { lock, log, manifest, stored, proofs, file_key, small, .. } = found;
+        let OpenedFiles { lock, log, manifest, stored, proofs, file_key, small, .. } = found;
         let unused = small.unused();
         let (arrivals, requests) = small.into_usable(&manifest, &*clock);
         let (tree, tree_file, checkpoints) = match proofs {

@@ -21,7 +21,7 @@ use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
-use super::manifest::{Found, Manifest};
+use super::manifest::{Manifest, ReadManifest};
 use super::proofs::Source;
 use super::seal::FileKey;
 use super::sealing::SmallFiles;
@@ -192,7 +192,7 @@ pub fn verify_kept(
     // Why there is none is reported with the checkpoints.
     let key = load_key(&**fs, &dir.join("key")).ok().flatten().as_ref().map(FileKey::of);
     let found = Manifest::read(&**fs, dir, key.as_ref())?;
-    let Found { manifest, unauthentic } =
+    let ReadManifest { manifest, unauthentic } =
         found.ok_or_else(|| OpenError::Absent { path: dir.to_path_buf() })?;
     let path = dir.join("lock");
     let _lock = fs.lock_exclusive(&path).map_err(|source| {

@@ -6,9 +6,9 @@ use forebay_events::input::{REJECT_RAW_MAX, Records, Reject, RejectWriter, Split
 use proptest::prelude::*;
 
 /// A record with what is wrong with it.
-type Found = (u64, Vec<u8>, Option<String>);
+type SplitRecord = (u64, Vec<u8>, Option<String>);
 
-fn split(limit: usize, counted: bool, chunks: &[&[u8]]) -> Vec<Found> {
+fn split(limit: usize, counted: bool, chunks: &[&[u8]]) -> Vec<SplitRecord> {
     let mut splitter = Splitter::new(limit, counted);
     let mut found = Vec::new();
     for chunk in chunks {
@@ -27,7 +27,7 @@ fn split(limit: usize, counted: bool, chunks: &[&[u8]]) -> Vec<Found> {
     found
 }
 
-fn good(lines: &[(u64, &str)]) -> Vec<Found> {
+fn good(lines: &[(u64, &str)]) -> Vec<SplitRecord> {
     lines.iter().map(|(line, text)| (*line, text.as_bytes().to_vec(), None)).collect()
 }
 

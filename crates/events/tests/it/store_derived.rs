@@ -47,21 +47,21 @@ impl File {
     }
 
     /// Puts a checksum right.
-    fn mend(&mut self, from: usize, to: usize, mark: u32) {
+    fn fix_checksum(&mut self, from: usize, to: usize, mark: u32) {
         let checksum = crc32c(&self.bytes[from..to]) ^ self.salt ^ mark;
         self.bytes[to..to + 4].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// The same for the footer.
-    fn mend_footer(&mut self) {
+    fn fix_footer(&mut self) {
         let end = self.bytes.len() - 4;
         let checksum = crc32c(&self.bytes[end + 4 - FOOTER..end]);
         self.bytes[end..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    fn mend_index(&mut self) {
+    fn fix_index(&mut self) {
         let (at, blocks) = (self.number(7), self.number(6));
-        self.mend(at, at + blocks * 104, 0);
+        self.fix_checksum(at, at + blocks * 104, 0);
     }
 }
 
@@ -103,7 +103,7 @@ fn index(offset: usize) -> impl Fn(&mut File) {
     move |file| {
         let at = file.number(7) + 2 * 104 + offset;
         file.bytes[at] ^= 1;
-        file.mend_index();
+        file.fix_index();
     }
 }
 
@@ -114,7 +114,7 @@ fn changes() -> Vec<Change> {
             Box::new(|file| {
                 let (at, size) = filter_of(file, 3);
                 file.bytes[at..at + size].fill(0);
-                file.mend(at, at + size, 3);
+                file.fix_checksum(at, at + size, 3);
             }),
         ),
         (
@@ -122,7 +122,7 @@ fn changes() -> Vec<Change> {
             Box::new(|file| {
                 let (at, size) = filter_of(file, 0);
                 file.bytes[at..at + size].fill(0xff);
-                file.mend(at, at + size, 0);
+                file.fix_checksum(at, at + size, 0);
             }),
         ),
         ("the earliest time of a block", Box::new(index(16))),
@@ -141,7 +141,7 @@ fn changes() -> Vec<Change> {
                 assert!(file.number(9) > 0 && rows > 0, "the segment has id pages");
                 let end = at + rows as usize * 5;
                 file.bytes[at + 2] ^= 1;
-                file.mend(at, end, 0);
+                file.fix_checksum(at, end, 0);
             }),
         ),
         (
@@ -149,7 +149,7 @@ fn changes() -> Vec<Change> {
             Box::new(|file| {
                 let at = file.bytes.len() - FOOTER + 4 * 8;
                 file.bytes[at] ^= 1;
-                file.mend_footer();
+                file.fix_footer();
             }),
         ),
         (
@@ -157,7 +157,7 @@ fn changes() -> Vec<Change> {
             Box::new(|file| {
                 let at = file.bytes.len() - FOOTER + 8 * 8;
                 file.bytes[at] ^= 1;
-                file.mend_footer();
+                file.fix_footer();
             }),
         ),
     ]

@@ -13,9 +13,9 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::store_online::{anchored, append, open_with, options};
 
-/// What a place received, and whether it refuses or blocks.
+/// A target that records what it receives, and can refuse or block.
 #[derive(Debug, Default)]
-struct Place {
+struct TestTarget {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -28,9 +28,9 @@ struct State {
     blocks: bool,
 }
 
-impl Place {
-    fn of(place: &Arc<Self>) -> AnchorPlace {
-        AnchorPlace::Target(Arc::clone(place) as Arc<dyn AnchorTarget>)
+impl TestTarget {
+    fn of(target: &Arc<Self>) -> AnchorPlace {
+        AnchorPlace::Target(Arc::clone(target) as Arc<dyn AnchorTarget>)
     }
 
     fn set(&self, change: impl FnOnce(&mut State)) {
@@ -38,7 +38,7 @@ impl Place {
         self.changed.notify_all();
     }
 
-    /// Waits until the place is in a state.
+    /// Waits until the target is in a state.
     fn wait(&self, is_so: impl Fn(&State) -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         let mut state = self.state.lock();
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-impl AnchorTarget for Place {
+impl AnchorTarget for TestTarget {
     fn address(&self) -> String {
         "test://place".to_owned()
     }
@@ -73,10 +73,10 @@ impl AnchorTarget for Place {
 #[test]
 fn a_place_that_fails_keeps_no_other_from_its_checkpoints() {
     let disk = SimFs::new(1);
-    let (down, up) = (Arc::new(Place::default()), Arc::new(Place::default()));
+    let (down, up) = (Arc::new(TestTarget::default()), Arc::new(TestTarget::default()));
     down.set(|state| state.refuses = true);
     let directory = AnchorPlace::Directory(PathBuf::from("/elsewhere/anchor"));
-    let anchors = vec![Place::of(&down), directory, Place::of(&up)];
+    let anchors = vec![TestTarget::of(&down), directory, TestTarget::of(&up)];
     let store = open_with(&disk, Options { anchors, ..options() });
     append(&store, 5);
     let error = store.publish_checkpoint().unwrap_err();
@@ -98,10 +98,10 @@ fn a_place_that_fails_keeps_no_other_from_its_checkpoints() {
 #[test]
 fn a_place_that_does_not_answer_delays_neither_appends_nor_checkpoints_nor_others() {
     let dir = tempfile::tempdir().unwrap();
-    let (stuck, up) = (Arc::new(Place::default()), Arc::new(Place::default()));
+    let (stuck, up) = (Arc::new(TestTarget::default()), Arc::new(TestTarget::default()));
     stuck.set(|state| state.blocks = true);
     let options = Options {
-        anchors: vec![Place::of(&stuck), Place::of(&up)],
+        anchors: vec![TestTarget::of(&stuck), TestTarget::of(&up)],
         anchor_interval: Duration::ZERO,
         ..options()
     };
@@ -121,18 +121,18 @@ fn a_place_that_does_not_answer_delays_neither_appends_nor_checkpoints_nor_other
     append(&store, 1);
     // Closing publishes the last checkpoint.
     store.close().unwrap();
-    for place in [&stuck, &up] {
-        assert_eq!(place.state.lock().sizes.last(), Some(&10));
+    for target in [&stuck, &up] {
+        assert_eq!(target.state.lock().sizes.last(), Some(&10));
     }
 }
 
 #[test]
 fn a_place_is_tried_again_after_a_failure_without_a_new_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Arc::new(Place::default());
-    place.set(|state| state.refuses = true);
+    let target = Arc::new(TestTarget::default());
+    target.set(|state| state.refuses = true);
     let options = Options {
-        anchors: vec![Place::of(&place)],
+        anchors: vec![TestTarget::of(&target)],
         anchor_interval: Duration::from_secs(3_600),
         ..options()
     };
@@ -140,8 +140,8 @@ fn a_place_is_tried_again_after_a_failure_without_a_new_checkpoint() {
     let (store, _) = Store::open(Arc::new(RealFs), clock, dir.path(), options).unwrap();
     append(&store, 5);
     store.checkpoint().unwrap();
-    place.wait(|state| state.attempts >= 1);
-    place.set(|state| state.refuses = false);
-    place.wait(|state| state.sizes == [5]);
+    target.wait(|state| state.attempts >= 1);
+    target.set(|state| state.refuses = false);
+    target.wait(|state| state.sizes == [5]);
     store.close().unwrap();
 }

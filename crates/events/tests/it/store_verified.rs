@@ -285,7 +285,7 @@ fn an_event_removed_or_added_beside_the_true_ones_is_noticed_by_readers() {
 
 /// What is corrected after an event was changed in a segment that the store wrote.
 #[derive(Clone, Copy, PartialEq)]
-enum Mended {
+enum Recomputed {
     /// The checksums of the block and the digest of the file.
     Checksums,
     /// The digest of the block too, which the store signed.
@@ -295,7 +295,7 @@ enum Mended {
 }
 
 /// The event `seq` gets another amount, in the block where it is.
-fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
+fn forge_in_place(disk: &SimFs, number: u64, seq: u64, recomputed: Recomputed) {
     let path = segment_path(number);
     let mut bytes = read(disk, &path);
     let salt = crc32c(&bytes[..32]);
@@ -317,7 +317,7 @@ fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
         let mark = u32::try_from(block).unwrap();
         let sum = crc32c(&bytes[start..end]) ^ salt ^ mark;
         bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
-        if mended == Mended::Digest {
+        if recomputed == Recomputed::Digest {
             let digest = blake3::hash(&bytes[start..end]);
             let slot = digests + block * 32;
             bytes[slot..slot + 32].copy_from_slice(digest.as_bytes());
@@ -326,7 +326,7 @@ fn forge_in_place(disk: &SimFs, number: u64, seq: u64, mended: Mended) {
     let end = digests + blocks * 32 + 64;
     let sum = crc32c(&bytes[digests..end]) ^ salt;
     bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
-    if mended == Mended::Footer {
+    if recomputed == Recomputed::Footer {
         bytes[footer + 14 * 8..footer + 15 * 8].fill(0);
         let end = bytes.len() - 4;
         let sum = crc32c(&bytes[footer..end]);
@@ -379,12 +379,12 @@ fn open_with(disk: &SimFs, clock: &Arc<ManualClock>, options: &Options) -> Store
 }
 
 #[test]
-fn an_event_changed_in_place_is_refused_whatever_else_is_mended_without_the_key() {
+fn an_event_changed_in_place_is_refused_whatever_else_is_recomputed_without_the_key() {
     let (sound, clock, options) = plain_store();
     let (_, last) = last_segment(&sound);
-    for mended in [Mended::Checksums, Mended::Digest, Mended::Footer] {
+    for recomputed in [Recomputed::Checksums, Recomputed::Digest, Recomputed::Footer] {
         let disk = sound.fork();
-        forge_in_place(&disk, last, 2_000, mended);
+        forge_in_place(&disk, last, 2_000, recomputed);
         let store = open_with(&disk, &clock, &options);
         assert!(refuses(&store.at(2_000), 2_000));
         assert!(refuses(&store.get(EventId(2_001)), 2_000));
@@ -400,9 +400,9 @@ fn an_event_changed_in_place_is_refused_whatever_else_is_mended_without_the_key(
 fn compaction_does_not_write_a_forged_event_again() {
     let (sound, clock, options) = plain_store();
     let (_, last) = last_segment(&sound);
-    for mended in [Mended::Checksums, Mended::Digest, Mended::Footer] {
+    for recomputed in [Recomputed::Checksums, Recomputed::Digest, Recomputed::Footer] {
         let disk = sound.fork();
-        forge_in_place(&disk, last, 2_000, mended);
+        forge_in_place(&disk, last, 2_000, recomputed);
         let store = open_with(&disk, &clock, &options);
         assert!(store.compact().is_err());
         assert!(refuses(&store.at(2_000), 2_000));
@@ -417,6 +417,6 @@ fn compaction_does_not_write_a_forged_event_again() {
     // What was joined is signed for again.
     let (_, joined) = last_segment(&sound);
     assert_ne!(joined, last);
-    forge_in_place(&sound, joined, 2_000, Mended::Digest);
+    forge_in_place(&sound, joined, 2_000, Recomputed::Digest);
     assert!(refuses(&open_with(&sound, &clock, &options).at(2_000), 2_000));
 }

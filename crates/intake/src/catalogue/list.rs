@@ -116,7 +116,7 @@ impl CatalogueReader {
             }
             if let Some(file) = held
                 && range.holds(file.namespace.as_str().as_bytes(), file.name.as_str().as_bytes())
-                    == Place::Inside
+                    == Position::Inside
                 && filter.passes(&file)
             {
                 files.push(file);
@@ -215,11 +215,11 @@ impl<'c> Walk<'c> {
             let (namespace, name) = (text(row, 0)?, text(row, 1)?);
             self.order.follow(namespace, name)?;
             match self.range.holds(namespace, name) {
-                Place::Inside if self.filter.selects(row)? => {
+                Position::Inside if self.filter.selects(row)? => {
                     self.files.push(read_file(&mut self.hasher, row)?.0);
                 }
-                Place::Before | Place::Inside => {}
-                Place::Beyond => return Ok(true),
+                Position::Before | Position::Inside => {}
+                Position::Beyond => return Ok(true),
             }
         }
         Ok(true)
@@ -271,7 +271,7 @@ impl<'c> Names<'c> {
             count += 1;
             let (namespace, name) = (text(row, 0)?, text(row, 1)?);
             order.follow(namespace, name)?;
-            if files.len() < limit && range.holds(namespace, name) == Place::Inside {
+            if files.len() < limit && range.holds(namespace, name) == Position::Inside {
                 let file = self.named(namespace, name)?;
                 if filter.passes(&file) {
                     files.push(file);
@@ -306,11 +306,11 @@ impl<'c> Names<'c> {
 
 /// Where a name is in relation to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Before it, or not selected by it.
     Before,
     Inside,
-    /// Behind all of it.
+    /// After all of it.
     Beyond,
 }
 
@@ -331,19 +331,19 @@ impl<'f> Range<'f> {
         Self { start: after.map_or(first, |after| after.max(first)), after, namespace, prefix }
     }
 
-    fn holds(&self, namespace: &[u8], name: &[u8]) -> Place {
+    fn holds(&self, namespace: &[u8], name: &[u8]) -> Position {
         let is_after = self
             .after
             .is_none_or(|(of, after)| (namespace, name) > (of.as_bytes(), after.as_bytes()));
         let is_named = name.starts_with(self.prefix.as_bytes());
         match self.namespace {
             Some(wanted) if (namespace, name) < (wanted.as_bytes(), self.prefix.as_bytes()) => {
-                Place::Before
+                Position::Before
             }
             // The names with a prefix follow each other.
-            Some(wanted) if namespace != wanted.as_bytes() || !is_named => Place::Beyond,
-            _ if is_after && is_named => Place::Inside,
-            _ => Place::Before,
+            Some(wanted) if namespace != wanted.as_bytes() || !is_named => Position::Beyond,
+            _ if is_after && is_named => Position::Inside,
+            _ => Position::Before,
         }
     }
 }

@@ -35,7 +35,7 @@ use forebay_base::rows::RowHasher;
 use rusqlite::{Connection, params};
 
 use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
-use self::state::{Found, State};
+use self::state::{State, StoredState};
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -189,12 +189,12 @@ impl Catalogue {
         let failed = |source| CatalogueError::new("open the catalogue", source);
         let connection = schema::open_writer(path)?;
         let (state, is_current) = match State::load(&connection).map_err(failed)? {
-            Found::State(state) => (state, true),
-            Found::Other { documents_erased } => {
+            StoredState::State(state) => (state, true),
+            StoredState::Other { documents_erased } => {
                 let documents_bound = documents_erased;
                 (State { documents_erased, documents_bound, ..State::default() }, false)
             }
-            Found::Nothing => {
+            StoredState::Nothing => {
                 let state = State::default();
                 is_empty(&connection)
                     .and_then(|()| Ok(state.save(&connection)?))

@@ -16,7 +16,7 @@ use super::rows::{
     BLOB_COLUMNS, BLOBS, BlobRow, Checked, FILE_COLUMN_COUNT, FILE_COLUMNS, FILES, REQUEST_COLUMNS,
     REQUESTS, Table, read_blob, read_file, read_request,
 };
-use super::state::{Found, State};
+use super::state::{State, StoredState};
 use super::{BlobLocation, BlobRecord, FileRecord, schema, verify};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -375,8 +375,8 @@ impl CatalogueReader {
 /// What the catalogue holds in all, in the state that the connection sees.
 fn current(connection: &Connection) -> Checked<State> {
     match State::load(connection)? {
-        Found::State(state) => Ok(state),
-        Found::Nothing | Found::Other { .. } => {
+        StoredState::State(state) => Ok(state),
+        StoredState::Nothing | StoredState::Other { .. } => {
             let found = "the table meta is not as the server has written it".to_owned();
             Err(CatalogueFault::Damaged { found })
         }

@@ -35,7 +35,7 @@ pub(super) struct State {
 
 /// What `meta` holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum StoredState {
     /// Nothing: the catalogue is new.
     Nothing,
     /// The state of a catalogue of another version, from whose tables nothing else is used.
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Reads and verifies everything.
-    pub(super) fn load(connection: &Connection) -> Checked<Found> {
+    pub(super) fn load(connection: &Connection) -> Checked<StoredState> {
         let damaged = || {
             let found = "the table meta does not match its checksum".to_owned();
             CatalogueFault::Damaged { found }
@@ -106,17 +106,17 @@ impl State {
         }
         let stored = found.remove(CHECKSUM);
         match (stored, found.get(SCHEMA)) {
-            (None, None) if found.is_empty() => Ok(Found::Nothing),
+            (None, None) if found.is_empty() => Ok(StoredState::Nothing),
             // Versions before the fourth had no checksum.
             (None, Some(1..=3)) => {
                 let erased = found.get("documents_erased").copied().unwrap_or(0);
-                Ok(Found::Other { documents_erased: erased.cast_unsigned() })
+                Ok(StoredState::Other { documents_erased: erased.cast_unsigned() })
             }
             (Some(stored), Some(schema)) if stored.cast_unsigned() == checksum(&found) => {
                 let erased = found.get("documents_erased").copied().unwrap_or(0);
                 match Self::of(&found) {
-                    Some(state) if *schema == SCHEMA_VERSION => Ok(Found::State(state)),
-                    _ => Ok(Found::Other { documents_erased: erased.cast_unsigned() }),
+                    Some(state) if *schema == SCHEMA_VERSION => Ok(StoredState::State(state)),
+                    _ => Ok(StoredState::Other { documents_erased: erased.cast_unsigned() }),
                 }
             }
             _ => Err(damaged()),

@@ -1,15 +1,16 @@
-//! A database that documents are forwarded to: another file, that can be unavailable or refuse.
+//! A database that documents are forwarded to: another file, that can be unavailable, refuse, or fail
+//! at any call.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use forebay_intake::documents::PageLimits;
 use forebay_intake::{Database, DatabaseStatus, ForwardOptions, Intake};
 use forebay_sink::{
     Derive, Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter,
-    ServerError, Sink, SinkError, TableSchema, Written,
+    ServerError, Sink, SinkError, StoredDocument, TableSchema, Value, Written,
 };
 use forebay_sqlite::{SqliteReader, SqliteSink};
 use rusqlite::Connection;
@@ -37,10 +38,16 @@ pub(crate) struct Elsewhere {
     switch: Arc<Switch>,
 }
 
+/// When a call fails.
 #[derive(Debug, Default)]
 struct Switch {
     is_away: AtomicBool,
     refuses: AtomicBool,
+    calls: AtomicU64,
+    /// The call that fails, counted from 1; 0 for none.
+    fails_at: AtomicU64,
+    /// Whether it fails after it has taken effect.
+    fails_after: AtomicBool,
 }
 
 impl Switch {
@@ -55,6 +62,19 @@ impl Switch {
             return Err(SinkError::Server(ServerError::Refused { act, server, source }));
         }
         Ok(())
+    }
+
+    /// Runs a call that may fail.
+    fn call<T>(&self, act: impl FnOnce() -> Result<T, SinkError>) -> Result<T, SinkError> {
+        let call = self.calls.fetch_add(1, SeqCst) + 1;
+        self.check()?;
+        if call == self.fails_at.load(SeqCst) {
+            if self.fails_after.load(SeqCst) {
+                act()?;
+            }
+            return Err(SinkError::RolledBack);
+        }
+        act()
     }
 }
 
@@ -81,23 +101,59 @@ impl Elsewhere {
         self.switch.refuses.store(refuses, SeqCst);
     }
 
-    /// Whether the database has exactly the rows of the intake at `dir`, in the same tables.
+    /// Makes one call fail, counted from now, after or before it takes effect.
+    pub(crate) fn fail_at(&self, call: u64, after: bool) {
+        self.switch.calls.store(0, SeqCst);
+        self.switch.fails_after.store(after, SeqCst);
+        self.switch.fails_at.store(call, SeqCst);
+    }
+
+    /// Whether the failing call was made.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.switch.calls.load(SeqCst) >= self.switch.fails_at.load(SeqCst)
+    }
+
+    /// Whether the database has exactly the documents of the intake at `dir`, byte for byte, in the
+    /// same tables.
     pub(crate) fn is_same(&self, dir: &Path) -> bool {
+        self.difference(dir).is_none()
+    }
+
+    /// Fails unless [`Elsewhere::is_same`].
+    pub(crate) fn check_same(&self, dir: &Path, at: &str) {
+        assert_eq!(self.difference(dir), None, "{at}");
+    }
+
+    fn difference(&self, dir: &Path) -> Option<String> {
         let here = SqliteReader::open(&dir.join(DOCUMENTS)).unwrap();
         let there = SqliteReader::open(&self.path).unwrap();
-        let names = |reader: &SqliteReader| -> Vec<String> {
-            let mut names: Vec<_> =
-                reader.namespaces().unwrap().into_iter().map(|info| info.name).collect();
-            names.sort();
-            names
+        assert_eq!(there.check().unwrap(), []);
+        let namespaces = |reader: &SqliteReader| {
+            let mut namespaces = reader.namespaces().unwrap();
+            // Only the intake's own database has this mark.
+            namespaces.iter_mut().for_each(|info| info.undecided = false);
+            namespaces.sort_by(|a, b| a.name.cmp(&b.name));
+            namespaces
         };
+        let (expected, found) = (namespaces(&here), namespaces(&there));
+        if found != expected {
+            return Some(format!("{found:?}, expected {expected:?}"));
+        }
         let rows = |reader: &SqliteReader, name: &str| {
             let page = reader.rows(name, None, ALL).unwrap();
             (page.schema.columns().to_vec(), page.rows)
         };
-        assert_eq!(there.check().unwrap(), []);
-        names(&here) == names(&there)
-            && names(&here).iter().all(|name| rows(&here, name) == rows(&there, name))
+        let differs = |name: &str| rows(&there, name) != rows(&here, name);
+        expected.into_iter().map(|info| info.name).find(|name| differs(name))
+    }
+
+    /// All documents of a namespace.
+    pub(crate) fn documents(&self, namespace: &str) -> Vec<StoredDocument> {
+        if !self.path.exists() {
+            return Vec::new();
+        }
+        let reader = SqliteReader::open(&self.path).unwrap();
+        reader.documents(namespace, None, ALL).unwrap().documents
     }
 
     /// Number of rows of a namespace.
@@ -113,10 +169,19 @@ impl Elsewhere {
     }
 }
 
+/// Waits until the database has everything.
+pub(crate) async fn caught_up(intake: &Intake) -> DatabaseStatus {
+    follows(intake, 0).await
+}
+
 /// Waits until the database has everything, except for this many documents.
 pub(crate) fn caught_up_but_for(intake: &Intake, lacking: u64) -> DatabaseStatus {
+    block_on(follows(intake, lacking))
+}
+
+async fn follows(intake: &Intake, lacking: u64) -> DatabaseStatus {
     // The local database shows a document only after forwarding was informed.
-    block_on(intake.namespaces()).unwrap();
+    intake.namespaces().await.unwrap();
     let mut last = intake.database().unwrap();
     until("the database has everything", || {
         last = intake.database().unwrap();
@@ -159,8 +224,7 @@ impl Sink for Gate {
     }
 
     fn commit(&mut self, position: Position) -> Result<(), SinkError> {
-        self.switch.check()?;
-        self.sink.commit(position)
+        self.switch.call(|| self.sink.commit(position))
     }
 
     fn roll_back(&mut self) -> Result<(), SinkError> {
@@ -168,8 +232,7 @@ impl Sink for Gate {
     }
 
     fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
-        self.switch.check()?;
-        self.sink.checkpoint()
+        self.switch.call(|| self.sink.checkpoint())
     }
 }
 
@@ -180,8 +243,7 @@ impl DocumentSink for Gate {
         namespace: &str,
         documents: &[Document<'_>],
     ) -> Result<Written, SinkError> {
-        self.switch.check()?;
-        self.sink.write_documents(at, namespace, documents)
+        self.switch.call(|| self.sink.write_documents(at, namespace, documents))
     }
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
@@ -196,8 +258,8 @@ impl RowSink for Gate {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        self.switch.check()?;
-        self.sink.row_writer(at, namespace, fields)
+        let writer = self.sink.row_writer(at, namespace, fields)?;
+        Ok(Box::new(GateWriter { writer, switch: self.switch.clone() }))
     }
 
     fn reshape(
@@ -207,8 +269,7 @@ impl RowSink for Gate {
         fields: &[Field<'_>],
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
-        self.switch.check()?;
-        self.sink.reshape(at, namespace, fields, derive)
+        self.switch.call(|| self.sink.reshape(at, namespace, fields, derive))
     }
 
     fn amend(&mut self) {
@@ -217,5 +278,21 @@ impl RowSink for Gate {
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
         self.sink.columns(namespace)
+    }
+}
+
+struct GateWriter<'s> {
+    writer: Box<dyn RowWriter + 's>,
+    switch: Arc<Switch>,
+}
+
+impl RowWriter for GateWriter<'_> {
+    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
+        self.writer.write(document, values)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written, SinkError> {
+        let Self { writer, switch } = *self;
+        switch.call(|| writer.finish())
     }
 }

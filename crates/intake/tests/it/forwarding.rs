@@ -212,7 +212,10 @@ fn a_refused_namespace_is_tried_again_on_request() {
     until("it is quarantined", || quarantined(&house) == [("broken".to_owned(), 1)]);
     let retries = || house.intake().database().unwrap().quarantined[0].retries;
     let before = retries();
-    assert_eq!(replay(Some("broken")).unwrap().quarantined[0].namespace, "broken");
+    let asked = serde_json::to_value(replay(Some("broken")).unwrap()).unwrap();
+    let named = &asked["quarantined"][0];
+    assert_eq!(named["namespace"], "broken");
+    assert!(named["reason"].as_str().unwrap().contains("UNIQUE constraint failed"), "{named}");
     until("it was tried", || retries() > before);
     assert!(replay(Some("good")).is_err());
     house.elsewhere.run("DROP INDEX mine");

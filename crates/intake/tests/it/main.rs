@@ -4,10 +4,18 @@
 
 mod altered;
 mod columns;
+mod concurrent;
+mod crash;
 mod elsewhere;
 mod erasure;
 mod flips;
+mod forward_crash;
+mod forward_faults;
 mod forwarding;
+mod model;
 mod reclaim;
+mod reclaim_crash;
+mod requests;
 mod running;
 mod support;
+mod views;

@@ -3,12 +3,11 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use forebay_base::fs::sim::Rng;
-use forebay_intake::upload::FileBytes;
 use forebay_intake::{Condition, Intake, IntakeOptions};
 
+use crate::requests;
 use crate::support::{
-    CATALOGUE, block_on, directory, findings, key, open_with, options, put, remove,
+    CATALOGUE, block_on, directory, findings, key, noise, open_with, options, put, remove,
 };
 
 /// Size of a small file: several pages, since a file system frees only whole ones.
@@ -19,17 +18,6 @@ fn open(dir: &Path) -> Intake {
     let mut options: IntakeOptions = options(dir);
     options.limits.packed_size_max = 32 << 10;
     open_with(options).unwrap()
-}
-
-/// Bytes that neither repeat nor compress.
-fn noise(seed: u64, size: usize) -> Vec<u8> {
-    let mut rng = Rng::new(seed);
-    let mut bytes = Vec::with_capacity(size + 8);
-    while bytes.len() < size {
-        bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
-    }
-    bytes.truncate(size);
-    bytes
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
@@ -51,19 +39,8 @@ fn log_size(dir: &Path) -> u64 {
     files.iter().map(|path| std::fs::metadata(path).unwrap().blocks() * 512).sum()
 }
 
-/// The bytes of a file; `None` if the name does not exist.
 async fn bytes_of(intake: &Intake, namespace: &str, name: &str) -> Option<Vec<u8>> {
-    let file = intake.find(&key(namespace, name)).await.unwrap()?;
-    Some(match intake.read(&file).unwrap() {
-        FileBytes::Memory(bytes) => bytes.to_vec(),
-        FileBytes::File(reader) => {
-            let mut all = Vec::new();
-            while (all.len() as u64) < file.record.size {
-                all.extend_from_slice(&reader.read(all.len() as u64, file.record.size).unwrap());
-            }
-            all
-        }
-    })
+    requests::bytes_of(intake, &key(namespace, name)).await.unwrap()
 }
 
 async fn put_many(intake: &Intake, count: u64) {

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_base::clock::ManualClock;
-use forebay_base::fs::RealFs;
+use forebay_base::fs::sim::Rng;
+use forebay_base::fs::{FileSystem, RealFs};
 use forebay_intake::catalogue::FileFilter;
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
@@ -17,14 +17,20 @@ use forebay_intake::documents::ingest::{DocumentOptions, DocumentsAnswer};
 use forebay_intake::fsck::{FsckReport, fsck};
 use forebay_intake::names::{FileName, Namespace};
 use forebay_intake::request::Claim;
-use forebay_intake::upload::{FileBytes, Source};
-use forebay_intake::{Condition, Intake, IntakeError, IntakeOptions, NameKey, NewFile, OpenError};
+use forebay_intake::upload::FileBytes;
+use forebay_intake::{
+    Condition, Intake, IntakeError, IntakeOptions, NameKey, NewFile, OpenError, StartReport,
+};
 use forebay_sqlite::SqliteReader;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::requests::receive;
+
 pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
 pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+/// 2026-01-02T03:04:05Z.
+const NOW_MS: u64 = 1_767_323_045_000;
 /// A request whose answer is remembered.
 const KEY: &[u8] = b"a key";
 
@@ -54,8 +60,51 @@ pub(crate) fn open(dir: &Path) -> Result<Intake, OpenError> {
 }
 
 pub(crate) fn open_with(options: IntakeOptions) -> Result<Intake, OpenError> {
-    let clock = Arc::new(ManualClock::new(1_767_323_045_000));
-    Intake::open(options, Arc::new(RealFs), clock).map(|(intake, _)| intake)
+    open_on(options, Arc::new(RealFs)).map(|(intake, _)| intake)
+}
+
+/// Opens an intake whose log and blobs are on another file system.
+pub(crate) fn open_on(
+    options: IntakeOptions,
+    fs: Arc<dyn FileSystem>,
+) -> Result<(Intake, StartReport), OpenError> {
+    Intake::open(options, fs, Arc::new(ManualClock::new(NOW_MS)))
+}
+
+/// A running intake in its own directory.
+pub(crate) struct House {
+    pub(crate) intake: Intake,
+    pub(crate) options: IntakeOptions,
+    pub(crate) dir: TempDir,
+}
+
+impl House {
+    pub(crate) fn with(change: impl FnOnce(&mut IntakeOptions)) -> Self {
+        let dir = directory();
+        let mut options = IntakeOptions::new(dir.path().join("intake"));
+        options.segment_size = 4 << 20;
+        // Most tests say with a document or two what they mean.
+        options.decision.documents_min = 1;
+        change(&mut options);
+        let (intake, report) = open_on(options.clone(), Arc::new(RealFs)).unwrap();
+        assert!(report.created);
+        Self { intake, options, dir }
+    }
+
+    /// Closes the intake. The directory exists until the second value is dropped.
+    pub(crate) fn close(self) -> (IntakeOptions, TempDir) {
+        let Self { intake, options, dir } = self;
+        intake.close().unwrap();
+        (options, dir)
+    }
+
+    /// Closes the intake and opens it again.
+    pub(crate) fn reopen(self) -> Self {
+        let (options, dir) = self.close();
+        let (intake, report) = open_on(options.clone(), Arc::new(RealFs)).unwrap();
+        assert!(!report.created && report.clean && report.torn_bytes == 0, "{report:?}");
+        Self { intake, options, dir }
+    }
 }
 
 pub(crate) fn check(dir: &Path) -> Result<FsckReport, OpenError> {
@@ -76,18 +125,19 @@ pub(crate) fn key(namespace_name: &str, name: &str) -> NameKey {
     (namespace(namespace_name), FileName::parse(name).unwrap())
 }
 
-struct Whole(Option<Bytes>);
-
-impl Source for Whole {
-    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
-        Ok(self.0.take())
+/// Bytes that neither repeat nor compress.
+pub(crate) fn noise(seed: u64, size: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
     }
+    bytes.truncate(size);
+    bytes
 }
 
 pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: bool) {
-    let bytes = Bytes::copy_from_slice(bytes);
-    let size = bytes.len() as u64;
-    let upload = intake.receive(&mut Whole(Some(bytes)), Some(size)).await.unwrap();
+    let upload = receive(intake, bytes).await.unwrap();
     let held = match is_keyed {
         true => Some(intake.claim(Digest::of(KEY)).await.unwrap()),
         false => None,

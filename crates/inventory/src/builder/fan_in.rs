@@ -1,6 +1,6 @@
 //! How many runs a merge may read at once.
 //!
-//! The rule, also in `docs/formats/inventory-index.md`: as many as have a block each in the memory
+//! The rule, also in `docs/formats/inventory-index.md`: the number of blocks that fit in the memory
 //! of the merge, at least [`BY_MEMORY_MIN`] and at most [`FAN_IN_MAX`]. More runs are merged in
 //! several passes. File descriptors do not limit it: a run has none between two of its blocks.
 

@@ -226,8 +226,8 @@ impl<'a> Merger<'a> {
     }
 }
 
-/// How many of `runs`, which are more than `fan_in`, are merged next: as many as needed for the
-/// number of the rest to be reached by merges of `fan_in` each.
+/// How many of `runs`, which are more than `fan_in`, are merged next. With this number every later
+/// merge reads exactly `fan_in` runs.
 fn first_width(runs: usize, fan_in: usize) -> usize {
     (runs - 2) % (fan_in - 1) + 2
 }

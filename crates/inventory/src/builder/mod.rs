@@ -96,8 +96,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Number of concurrent readers: at most the requested number, and as many as the memory
-    /// permits.
+    /// Number of concurrent readers: the requested number, or fewer if the memory does not suffice
+    /// for it.
     #[must_use]
     pub fn readers(&self) -> usize {
         let enough = usize::try_from(self.memory.0 / 2 / READING_MIN).unwrap_or(usize::MAX);

@@ -144,8 +144,8 @@ impl<'a> Search<'a, '_> {
             seen = node.listed(&lists, self.sort, 0, listed)?.iter().map(|node| node.end).collect();
             seen.sort_unstable();
         }
-        // If each child is a result as soon as it is the largest candidate, only as many as there
-        // are results can be. The rest is not held.
+        // If each child is a result as soon as it is the largest candidate, at most `count` children
+        // are results. The rest is not held.
         let each_counts = self.wanted.is_none_or(|wanted| wanted == node.depth() + 1);
         let held = if each_counts { self.count } else { usize::MAX };
         let mut largest = Vec::new();

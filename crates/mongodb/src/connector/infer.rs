@@ -91,7 +91,7 @@ impl Kind {
 
 /// A column, and a note for the reader of the plan.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct InferredColumn {
     pub(super) column: Column,
     /// Whether its type was specified.
     pub(super) is_given: bool,
@@ -144,7 +144,10 @@ impl Sample {
     ///
     /// # Errors
     /// An unknown type.
-    pub(super) fn columns(mut self, given: &BTreeMap<String, String>) -> Result<Vec<Found>> {
+    pub(super) fn columns(
+        mut self,
+        given: &BTreeMap<String, String>,
+    ) -> Result<Vec<InferredColumn>> {
         if !self.fields.contains_key("_id") {
             self.names.push("_id".into());
             self.fields.insert("_id".into(), Seen { count: 0, kind: Some(Kind::ObjectId) });
@@ -158,7 +161,7 @@ impl Sample {
         self.names.iter().map(|name| self.column(name, given.get(name))).collect()
     }
 
-    fn column(&self, name: &str, given: Option<&String>) -> Result<Found> {
+    fn column(&self, name: &str, given: Option<&String>) -> Result<InferredColumn> {
         let seen = self.fields.get(name).copied().unwrap_or_default();
         let sql_type = match (given, seen.kind) {
             (Some(given), _) => given.as_str(),
@@ -179,7 +182,7 @@ impl Sample {
             (None, None) => Some(format!("null in all {} examined documents", self.documents)),
             _ => None,
         };
-        Ok(Found { column, is_given: given.is_some(), note })
+        Ok(InferredColumn { column, is_given: given.is_some(), note })
     }
 }
 

@@ -13,7 +13,7 @@ use mongodb::bson::{RawDocumentBuf, doc};
 use mongodb::{Collection, Database};
 
 use super::connect::{Server, refused};
-use super::infer::{Found, Sample};
+use super::infer::{InferredColumn, Sample};
 use super::names::OURS;
 use super::ranges::Size;
 use super::stream::MongoStream;
@@ -67,7 +67,7 @@ async fn sample(
     collection: &Collection<RawDocumentBuf>,
     documents: u32,
     given: &BTreeMap<String, String>,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<InferredColumn>> {
     let name = collection.name();
     let act = |error| refused(format!("examine documents of {name}"), error);
     let mut sample = Sample::default();

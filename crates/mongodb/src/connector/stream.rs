@@ -24,7 +24,7 @@ use mongodb::bson::{Document, RawDocumentBuf, doc};
 use super::connect::refused;
 use super::decode::{Decoder, How, shown_id};
 use super::extjson::Layout;
-use super::infer::Found;
+use super::infer::InferredColumn;
 use super::order::{self, Last, Order};
 use super::ranges::{self, Size};
 use crate::settings::{Json, Settings, UnknownFields};
@@ -63,7 +63,7 @@ impl MongoStream {
     pub(super) async fn open(
         collection: Collection<RawDocumentBuf>,
         settings: &Settings,
-        found: Vec<Found>,
+        found: Vec<InferredColumn>,
         size: Size,
         stream: &StreamSettings,
         opening: &Opening,
@@ -75,7 +75,11 @@ impl MongoStream {
         for (at, found) in chosen.iter().enumerate() {
             places.insert(found.column.name.clone(), Some(at));
         }
-        let how = |found: &Found| How { layout, json: Json::Document, is_lenient: found.is_given };
+        let how = |found: &InferredColumn| How {
+            layout,
+            json: Json::Document,
+            is_lenient: found.is_given,
+        };
         let is_chosen = !stream.columns.is_empty();
         let mut notes: Vec<String> = chosen
             .iter()
@@ -253,7 +257,7 @@ struct Row {
 }
 
 /// The columns a stream chooses, in its order.
-fn choose(all: Vec<Found>, stream: &StreamSettings) -> Result<Vec<Found>> {
+fn choose(all: Vec<InferredColumn>, stream: &StreamSettings) -> Result<Vec<InferredColumn>> {
     if stream.columns.is_empty() {
         return Ok(all);
     }
@@ -277,7 +281,7 @@ fn no_column<'a>(
 }
 
 /// Only these fields. The id is always included, for messages.
-fn projection(chosen: &[Found]) -> Document {
+fn projection(chosen: &[InferredColumn]) -> Document {
     let mut projection = doc! { "_id": 1 };
     for found in chosen {
         projection.insert(found.column.name.clone(), 1);

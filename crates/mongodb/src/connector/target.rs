@@ -180,7 +180,7 @@ pub(super) async fn drop_collection(server: &Server, name: &str) -> Result<()> {
 
 impl Shared {
     /// The collection that a unit's documents are written to.
-    pub(super) fn goes_into(&self, load: &str) -> String {
+    pub(super) fn destination(&self, load: &str) -> String {
         match self.settings.write_mode {
             WriteMode::Replace => next_collection(&self.settings, load),
             _ => self.collection.clone(),
@@ -273,7 +273,7 @@ impl Shared {
             .filter(|known| known.load.id == load.id && known.into == self.settings.into);
         let Some(known) = goes_on else {
             clear(&self.server, &self.ledger, &self.settings, known.as_ref()).await?;
-            self.create(&self.goes_into(&load.id)).await?;
+            self.create(&self.destination(&load.id)).await?;
             self.create_key().await?;
             return self.ledger.put(load, false).await;
         };
@@ -281,12 +281,12 @@ impl Shared {
         // The interrupted unit is removed now; its entry stays until it is written again.
         for Entry { unit, load_id, entry } in self.ledger.entries().await? {
             if entry.is_none() && self.settings.write_mode != WriteMode::Upsert {
-                self.ledger.undo(&self.goes_into(&load.id), &load_id, &unit).await?;
+                self.ledger.undo(&self.destination(&load.id), &load_id, &unit).await?;
             }
         }
         match known.swaps {
             true => Ok(()),
-            false => self.create(&self.goes_into(&load.id)).await,
+            false => self.create(&self.destination(&load.id)).await,
         }
     }
 

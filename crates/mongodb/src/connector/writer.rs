@@ -70,7 +70,7 @@ impl MongoWriter {
             shared.ledger.check(&load).await?;
             was_begun = shared.ledger.begin(&load, unit).await?;
             if was_begun {
-                shared.ledger.undo(&shared.goes_into(&load.id), &load.id, unit).await?;
+                shared.ledger.undo(&shared.destination(&load.id), &load.id, unit).await?;
             }
         }
         Ok(Self {
@@ -262,7 +262,7 @@ impl MongoWriter {
     }
 
     async fn insert(&mut self, documents: &Documents) -> Result<()> {
-        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into(&self.load.id));
+        let (shared, into) = (Arc::clone(&self.shared), self.shared.destination(&self.load.id));
         for range in documents.commands() {
             let durable = Concern::Durable;
             let failed =
@@ -293,7 +293,7 @@ impl MongoWriter {
     }
 
     async fn upsert(&mut self, documents: &Documents) -> Result<()> {
-        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into(&self.load.id));
+        let (shared, into) = (Arc::clone(&self.shared), self.shared.destination(&self.load.id));
         let keys: Vec<&str> = shared.settings.primary_key.iter().map(String::as_str).collect();
         for range in documents.commands() {
             // Of rows with the same key the last one counts. A command has each key once, since its
@@ -426,7 +426,7 @@ impl MongoWriter {
     async fn undo(&self) -> Result<()> {
         self.shared
             .ledger
-            .undo(&self.shared.goes_into(&self.load.id), &self.load.id, &self.unit)
+            .undo(&self.shared.destination(&self.load.id), &self.load.id, &self.unit)
             .await
     }
 

@@ -15,7 +15,7 @@
 //! A sink that is opened after step 3 continues with step 4; before it, what is beside the rows is
 //! dropped. `shape` is greater with every attempt, and a row takes no values of a lesser one than its
 //! own: so each attempt changes a row at most once, and a late request of a superseded writer none.
-//! Each attempt has a collection of its own: no late insert adds values to another attempt, and a
+//! Each attempt has its own collection: no late insert adds values to another attempt, and a
 //! server that was killed while it created a collection, and cannot create it afterwards (FerretDB
 //! 1.24 on SQLite), is not asked to again.
 //!

@@ -52,7 +52,7 @@ fn settings_that_cannot_be_are_no_matter_of_time() {
     assert!(!error.is_transient() && !format!("{error} {error:?} {settings:?}").contains("geheim"));
 }
 
-/// A database of its own.
+/// A separate database.
 struct Mongo {
     settings: Settings,
     reader: OnceCell<ferret::Reader>,

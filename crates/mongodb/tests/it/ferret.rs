@@ -38,7 +38,7 @@ impl Deref for Ferret {
 }
 
 impl Ferret {
-    /// Settings of a sink in a database of its own.
+    /// Settings of a sink in a separate database.
     pub(crate) fn settings(&self) -> Settings {
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         settings_at(self.port(), &format!("sink{number}"))

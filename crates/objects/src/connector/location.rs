@@ -191,7 +191,7 @@ fn is_hidden(name: &str) -> bool {
 fn too_many(place: &Path) -> ConnectorError {
     ConnectorError::unsupported(
         format!("{} has more than {FILES_MAX} files", place.display()),
-        "name parts of them as streams of their own",
+        "name parts of them as separate streams",
     )
 }
 

@@ -110,7 +110,7 @@ const SETUP: &str = "
     create domain price as numeric(10,2) check (value > -10);
     create type pair as (number int, word text);";
 
-/// A connection with a schema of its own: the server is shared.
+/// A connection with its own schema: the server is shared.
 async fn connect(schema: &str) -> Option<(Arc<Postgres>, Client)> {
     let server = Postgres::shared()?;
     let config = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", server.port());

@@ -88,8 +88,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Filter<'_, A> {
             let key = self.inner.next_key_seed(Key { seed: own, keys: self.keys })?;
             match key {
                 None => return Ok(None),
-                Some(Found::Own(key)) => return Ok(Some(key)),
-                Some(Found::Aside(key, own)) => {
+                Some(MapKey::Own(key)) => return Ok(Some(key)),
+                Some(MapKey::Aside(key, own)) => {
                     let value = self.inner.next_value()?;
                     if self.values.insert(key.clone(), value).is_some() {
                         let twice = format_args!("duplicate field `{key}`");
@@ -113,20 +113,20 @@ struct Key<K> {
 }
 
 /// A key of the map, or one that is put aside.
-enum Found<K, V> {
+enum MapKey<K, V> {
     Own(V),
     Aside(String, K),
 }
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<K> {
-    type Value = Found<K, K::Value>;
+    type Value = MapKey<K, K::Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         let key = String::deserialize(from)?;
         if self.keys.contains(&key.as_str()) {
-            return Ok(Found::Aside(key, self.seed));
+            return Ok(MapKey::Aside(key, self.seed));
         }
         let key: StringDeserializer<D::Error> = key.into_deserializer();
-        self.seed.deserialize(key).map(Found::Own)
+        self.seed.deserialize(key).map(MapKey::Own)
     }
 }

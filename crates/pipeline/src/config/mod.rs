@@ -72,8 +72,8 @@ pub struct Version;
 
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Found;
-        impl serde::de::Visitor<'_> for Found {
+        struct VersionVisitor;
+        impl serde::de::Visitor<'_> for VersionVisitor {
             type Value = String;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for Version {
                 Ok(version.to_owned())
             }
         }
-        match deserializer.deserialize_any(Found)?.as_str() {
+        match deserializer.deserialize_any(VersionVisitor)?.as_str() {
             "1" | "1.0" => Ok(Self),
             other => Err(serde::de::Error::custom(format_args!(
                 "this Forebay reads version 1, but the file has version {other}"

@@ -226,7 +226,7 @@ impl<'a> Pipeline<'a> {
             report.seconds = begun.elapsed().as_secs_f64();
             return Ok(report);
         }
-        let (load, entries) = match goes_on(&opened, &fingerprint, options)? {
+        let (load, entries) = match resumable(&opened, &fingerprint, options)? {
             Some(last) => {
                 report.resumed = true;
                 last
@@ -262,7 +262,7 @@ impl<'a> Pipeline<'a> {
 }
 
 /// The load that a stream continues, now that its columns are known; `None` if it starts another.
-fn goes_on(
+fn resumable(
     opened: &Opened,
     fingerprint: &str,
     options: &Options,

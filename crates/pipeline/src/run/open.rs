@@ -142,7 +142,7 @@ impl Pipeline<'_> {
         let settings = self.target_settings(&into, &into);
         let source = fingerprint_of_result(&settings, &self.file.transforms);
         let last = history.last(&settings.stream);
-        let resumed = last.map(|last| goes_on(last, &source, &settings, true, options, history));
+        let resumed = last.map(|last| resumable(last, &source, &settings, true, options, history));
         Ok(Opened {
             resumed: resumed.transpose()?.flatten(),
             to_end: None,
@@ -184,7 +184,7 @@ impl Pipeline<'_> {
         let finished = history.finished(&settings.stream).filter(|_| is_whole).cloned();
         let last = history.last(&settings.stream);
         let resumed =
-            last.map(|last| goes_on(last, &source, &settings, is_whole, options, history));
+            last.map(|last| resumable(last, &source, &settings, is_whole, options, history));
         let (resumed, to_end) = match resumed.transpose()?.flatten() {
             Some(last) if !is_whole && is_complete(&last) => (None, Some(last.0)),
             resumed => (resumed, None),
@@ -284,7 +284,7 @@ pub(super) fn is_complete((load, entries): &LastLoad) -> bool {
 }
 
 /// The last load of a stream, if this run continues it.
-fn goes_on(
+fn resumable(
     last: &LastLoad,
     source: &str,
     settings: &TargetSettings,
@@ -298,8 +298,8 @@ fn goes_on(
     }
     let is_same = load.fingerprint.starts_with(source);
     let is_meant = !is_whole || load.round.id == history.round.id;
-    let can_go_on = load.is_stable || is_complete(last);
-    if is_same && is_meant && can_go_on && !options.from_scratch {
+    let can_continue = load.is_stable || is_complete(last);
+    if is_same && is_meant && can_continue && !options.from_scratch {
         return Ok(Some(last.clone()));
     }
     if settings.write_mode != WriteMode::Append {

@@ -75,7 +75,7 @@ impl Pipeline<'_> {
             is_here(stream) && is_whole(stream) && !is_done
         });
         let is_append = self.file.destination.write_mode == WriteMode::Append;
-        let goes_on = match (&options.once, options.from_scratch) {
+        let continues = match (&options.once, options.from_scratch) {
             (_, true) => false,
             (None, false) => is_open,
             (Some(name), false) if newest.name.as_ref() == Some(name) => true,
@@ -89,8 +89,8 @@ impl Pipeline<'_> {
             }
             (Some(_), false) => false,
         };
-        let keeps_finished = goes_on && (is_append || options.once.is_some());
-        let round = if goes_on {
+        let keeps_finished = continues && (is_append || options.once.is_some());
+        let round = if continues {
             newest
         } else {
             Round { id: id_after(&newest.id), name: options.once.clone(), streams: Vec::new() }

@@ -58,7 +58,7 @@ enum Backend {
 
 /// A run as it is stored.
 #[derive(Debug)]
-struct Found {
+struct StoredRun {
     run: String,
     pipeline: String,
     began_ms: u64,
@@ -234,9 +234,9 @@ fn word(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-fn record(found: Found, now_ms: u64) -> RunRecord {
-    let silent = u128::from(now_ms.saturating_sub(found.heard_ms)) > SILENT.as_millis();
-    let outcome = match found.outcome.as_deref() {
+fn record(stored: StoredRun, now_ms: u64) -> RunRecord {
+    let silent = u128::from(now_ms.saturating_sub(stored.heard_ms)) > SILENT.as_millis();
+    let outcome = match stored.outcome.as_deref() {
         Some("done") => Outcome::Done,
         Some("cancelled") => Outcome::Cancelled,
         Some(_) => Outcome::Failed,
@@ -244,17 +244,17 @@ fn record(found: Found, now_ms: u64) -> RunRecord {
         None => Outcome::Running,
     };
     RunRecord {
-        run: found.run,
-        pipeline: found.pipeline,
-        began_ms: found.began_ms,
-        ended_ms: found.heard_ms,
+        run: stored.run,
+        pipeline: stored.pipeline,
+        began_ms: stored.began_ms,
+        ended_ms: stored.heard_ms,
         outcome,
-        rows_read: found.rows_read,
-        rows_committed: found.rows_committed,
-        bytes_read: found.bytes_read,
-        error: found.error,
+        rows_read: stored.rows_read,
+        rows_committed: stored.rows_committed,
+        bytes_read: stored.bytes_read,
+        error: stored.error,
         // A report that is not JSON was not written by this program.
-        report: found.report.and_then(|text| serde_json::from_str(&text).ok()),
+        report: stored.report.and_then(|text| serde_json::from_str(&text).ok()),
     }
 }
 

@@ -13,7 +13,7 @@ use forebay_sdk::error::ConnectorError;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, word};
+use super::{Outcome, Progress, RUNS_MAX, RunRecord, StateError, StoredRun, record, word};
 
 /// Timeout of an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -21,7 +21,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 type Parameter = Box<dyn ToSql + Sync + Send>;
 type Answer = Result<Vec<Row>, Box<dyn std::error::Error + Send + Sync>>;
 
-struct Question {
+struct Request {
     statement: String,
     parameters: Vec<Parameter>,
     answer: SyncSender<Answer>,
@@ -30,7 +30,7 @@ struct Question {
 /// The runs of a server.
 #[derive(Debug)]
 pub(super) struct PostgresRuns {
-    questions: SyncSender<Question>,
+    requests: SyncSender<Request>,
     table: String,
     what: String,
 }
@@ -49,17 +49,17 @@ impl PostgresRuns {
         let schema = ident(&settings.ledger_schema.0);
         let table = format!("{schema}.pipeline_runs");
         let what = format!("{table} of {}", server.name());
-        let (questions, asked) = sync_channel(1);
+        let (requests, received) = sync_channel(1);
         let made = std::thread::Builder::new()
             .name("pipeline-runs".into())
-            .spawn(move || answer_all(&server, &asked));
+            .spawn(move || answer_all(&server, &received));
         let unmade = |source: std::io::Error| StateError {
             act: "reach",
             what: what.clone(),
             source: source.into(),
         };
         drop(made.map_err(unmade)?);
-        let runs = Self { questions, table, what };
+        let runs = Self { requests, table, what };
         let is_there = format!("select to_regclass({}) is not null", literal(&runs.table));
         let found = runs.ask("look up", is_there, Vec::new())?;
         if !found.first().is_some_and(|row| row.get(0)) {
@@ -92,7 +92,7 @@ impl PostgresRuns {
         };
         let (answer, answered) = sync_channel(1);
         let gone = || failed("the connection thread has ended".into());
-        self.questions.send(Question { statement, parameters, answer }).map_err(|_| gone())?;
+        self.requests.send(Request { statement, parameters, answer }).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?.map_err(failed)
     }
 
@@ -162,13 +162,13 @@ impl PostgresRuns {
             self.table
         );
         let rows = self.ask("read", select, vec![Box::new(pipeline.map(str::to_owned))])?;
-        Ok(rows.iter().map(|row| record(found(row), now_ms)).collect())
+        Ok(rows.iter().map(|row| record(stored_run(row), now_ms)).collect())
     }
 
     pub(super) fn run(&self, run: &str, now_ms: u64) -> Result<Option<RunRecord>, StateError> {
         let select = format!("select {COLUMNS} from {} where run = $1", self.table);
         let rows = self.ask("read", select, vec![text(run)])?;
-        Ok(rows.first().map(|row| record(found(row), now_ms)))
+        Ok(rows.first().map(|row| record(stored_run(row), now_ms)))
     }
 }
 
@@ -180,9 +180,9 @@ fn number(number: u64) -> Parameter {
     Box::new(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-fn found(row: &Row) -> Found {
+fn stored_run(row: &Row) -> StoredRun {
     let number = |column: usize| u64::try_from(row.get::<_, i64>(column)).unwrap_or_default();
-    Found {
+    StoredRun {
         run: row.get(0),
         pipeline: row.get(1),
         began_ms: number(2),
@@ -197,10 +197,10 @@ fn found(row: &Row) -> Found {
 }
 
 /// Serves requests until all senders have gone.
-fn answer_all(server: &Server, asked: &Receiver<Question>) {
+fn answer_all(server: &Server, received: &Receiver<Request>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut client = None;
-    for Question { statement, parameters, answer } in asked {
+    for Request { statement, parameters, answer } in received {
         let answered = match &runtime {
             Ok(runtime) => runtime.block_on(async {
                 let answered = answered(server, &mut client, &statement, &parameters);

@@ -12,7 +12,7 @@ use forebay_base::fs::set_database_aside;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, word};
+use super::{Outcome, Progress, RUNS_MAX, RunRecord, StateError, StoredRun, record, word};
 
 /// The runs of a file.
 #[derive(Debug)]
@@ -182,8 +182,8 @@ impl SqliteRuns {
         );
         let connection = self.connection()?;
         let mut statement = connection.prepare(&sql).map_err(&failed)?;
-        let rows =
-            statement.query_map(params![pipeline, limit], |row| Ok(record(found(row)?, now_ms)));
+        let rows = statement
+            .query_map(params![pipeline, limit], |row| Ok(record(stored_run(row)?, now_ms)));
         rows.map_err(&failed)?.collect::<Result<_, _>>().map_err(&failed)
     }
 
@@ -191,7 +191,7 @@ impl SqliteRuns {
     pub(super) fn run(&self, run: &str, now_ms: u64) -> Result<Option<RunRecord>, StateError> {
         let sql = format!("select {COLUMNS} from runs where run = ?1");
         let found =
-            self.connection()?.query_row(&sql, [run], |row| Ok(record(found(row)?, now_ms)));
+            self.connection()?.query_row(&sql, [run], |row| Ok(record(stored_run(row)?, now_ms)));
         found.optional().map_err(self.failed("read"))
     }
 }
@@ -233,8 +233,8 @@ fn connect(path: &Path, first: &str) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
-    Ok(Found {
+fn stored_run(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
+    Ok(StoredRun {
         run: row.get(0)?,
         pipeline: row.get(1)?,
         began_ms: row.get(2)?,

@@ -71,7 +71,7 @@ impl Directory {
         self.out().execute_batch(&cut(stream)).unwrap();
     }
 
-    fn mend(&self) {
+    fn remove_cut(&self) {
         self.out().execute_batch("drop trigger cut").unwrap();
     }
 
@@ -131,7 +131,7 @@ async fn incremental_rows_arrive_once_though_their_load_was_not_ended() {
     let failed = directory.run(INCREMENTAL, "").await.unwrap_err();
     assert!(format!("{failed:?}").contains("cut"), "{failed:?}");
     assert_eq!(directory.rows("t"), (1000, 1000), "nothing is read before that load is ended");
-    directory.mend();
+    directory.remove_cut();
     let report = directory.run(INCREMENTAL, "").await.unwrap();
     assert_eq!((report.rows, report.streams[0].resumed), (10, true));
     assert_eq!(directory.rows("t"), (1010, 1010));
@@ -154,7 +154,7 @@ async fn several_streams_arrive_once_wherever_the_ends_of_their_loads_were_cut()
         }
         directory.cut(stream);
         directory.run(streams, "").await.unwrap_err();
-        directory.mend();
+        directory.remove_cut();
         // Rows that came before the next run.
         for table in ["t", "u"] {
             directory.insert(table, end..end + 3);
@@ -180,7 +180,7 @@ async fn the_result_of_a_query_arrives_once_though_its_load_was_not_ended() {
         directory.cut(table);
         directory.run("[{name: t}]", transforms).await.unwrap_err();
         assert_eq!(directory.rows(table), (100, 100));
-        directory.mend();
+        directory.remove_cut();
         let report = directory.run("[{name: t}]", transforms).await.unwrap();
         assert_eq!((report.rows, report.streams[0].resumed), (0, true), "{transforms}");
         assert_eq!(directory.rows(table), (100, 100), "{transforms}");
@@ -195,7 +195,7 @@ async fn a_query_of_an_incremental_stream_keeps_its_name_or_is_refused() {
     let kept = "transforms: [sql: {query: 'select id, v from t where id % 2 = 0'}]";
     directory.cut("t");
     directory.run(INCREMENTAL, kept).await.unwrap_err();
-    directory.mend();
+    directory.remove_cut();
     directory.insert("t", 10..20);
     assert_eq!(directory.run(INCREMENTAL, kept).await.unwrap().rows, 5);
     assert_eq!(directory.rows("t"), (10, 10));

@@ -65,7 +65,7 @@ pub(super) struct Loader {
 impl Loader {
     pub(super) async fn begin(shared: &Arc<Shared>, into: &TableName, unit: &Unit) -> Result<Self> {
         let client = shared.client().await?;
-        // What a policy does not permit to write is an error of its own: nothing is left out.
+        // What a policy does not permit to write is a separate error: nothing is left out.
         let begin = "begin; set local row_security = on";
         let mut begin = format!("{begin}; {}", share_lock(&shared.settings));
         if shared.settings.write_mode == WriteMode::Upsert {

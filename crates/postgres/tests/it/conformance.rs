@@ -51,7 +51,7 @@ fn settings_that_cannot_be_are_no_matter_of_time() {
     assert!(!error.is_transient() && !format!("{error} {error:?} {settings:?}").contains("geheim"));
 }
 
-/// A schema of its own.
+/// A separate schema.
 struct Postgres {
     settings: Settings,
     reader: OnceCell<pg::Reader>,

@@ -47,7 +47,7 @@ impl Postgres {
         Postgres(Arc::new(self.0.standby()))
     }
 
-    /// Settings of a sink in a schema of its own.
+    /// Settings of a sink in a separate schema.
     pub(crate) fn settings(&self) -> Settings {
         let number = SCHEMAS.fetch_add(1, Ordering::Relaxed);
         settings_at(self.port(), &format!("sink {number}"))

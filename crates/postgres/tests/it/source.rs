@@ -339,7 +339,7 @@ fn rows_with_the_last_value_that_come_later_are_read_or_refused() {
     let (rows, first) = read(&reader, &of("bare"), None);
     assert_eq!(rows, 2);
     pg.query("delete from bare where id = 2; insert into bare values (3, '2026-01-02')");
-    assert_eq!(read(&reader, &of("bare"), first.as_ref()).0, 0, "as many as there were");
+    assert_eq!(read(&reader, &of("bare"), first.as_ref()).0, 0, "the number has changed");
     pg.query("insert into bare values (4, '2026-01-02'), (5, '2026-01-03')");
     let refused = reader.open(&of("bare"), first.as_ref(), Division::Stable).err().unwrap();
     assert!(refused.to_string().contains("nothing distinguishes them"), "{refused}");

@@ -66,7 +66,7 @@ impl Proxy {
     }
 }
 
-/// Passes on what a client sends, and in a thread of its own what the server answers, until one of them
+/// Passes on what a client sends, and in a separate thread what the server answers, until one of them
 /// is done or the connection is to be cut.
 fn forward(mut client: TcpStream, mut server: TcpStream, cut: &Mutex<Option<Cut>>) {
     let is_cut = Arc::new(Mutex::new(false));

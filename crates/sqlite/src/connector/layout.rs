@@ -33,7 +33,7 @@ pub(super) struct Declared {
 
 /// The kinds of values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Found {
+struct ValueKinds {
     integer: bool,
     real: bool,
     text: bool,
@@ -125,7 +125,7 @@ fn look_through(
     connection: &Connection,
     table: &str,
     declared: &[Declared],
-) -> rusqlite::Result<Vec<Found>> {
+) -> rusqlite::Result<Vec<ValueKinds>> {
     // A few columns per query: a result has no more columns than a table may have.
     let mut all = Vec::with_capacity(declared.len());
     for some in declared.chunks(100) {
@@ -135,7 +135,7 @@ fn look_through(
             let found = |at: usize| {
                 let has =
                     |offset| row.get::<_, Option<bool>>(at * 6 + offset).map(|it| it == Some(true));
-                Ok(Found {
+                Ok(ValueKinds {
                     integer: has(0)?,
                     real: has(1)?,
                     text: has(2)?,
@@ -168,7 +168,7 @@ fn asked(name: &str) -> String {
 }
 
 /// The column for a declaration and the values found.
-fn decide(declared: &Declared, found: Option<Found>) -> Column {
+fn decide(declared: &Declared, found: Option<ValueKinds>) -> Column {
     let Declared { name, type_name, .. } = declared;
     let said = values::column_of(name, type_name);
     let plain = |wire: Wire, sql_type: &str| Column {
@@ -183,7 +183,7 @@ fn decide(declared: &Declared, found: Option<Found>) -> Column {
     let within = |min: i64, max: i64| {
         found.min.is_none_or(|it| it >= min) && found.max.is_none_or(|it| it <= max)
     };
-    let Found { integer, real, text, blob, .. } = found;
+    let ValueKinds { integer, real, text, blob, .. } = found;
     let fits = said.as_ref().is_some_and(|column| match &column.wire {
         Wire::Bool => !real && !text && !blob && within(0, 1),
         Wire::Int2 => !real && !text && !blob && within(i16::MIN.into(), i16::MAX.into()),

@@ -221,12 +221,12 @@ struct FileReply {
 
 #[derive(Deserialize)]
 struct BatchReply {
-    parts: Vec<PartTold>,
+    parts: Vec<PartReply>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct PartTold {
+struct PartReply {
     file: Option<FileReply>,
     error: Option<Value>,
 }
@@ -235,11 +235,11 @@ struct PartTold {
 struct DocumentsReply {
     accepted: u64,
     #[serde(default)]
-    errors: Vec<RefusedTold>,
+    errors: Vec<RefusedReply>,
 }
 
 #[derive(Deserialize)]
-struct RefusedTold {
+struct RefusedReply {
     index: u64,
     reason: String,
 }

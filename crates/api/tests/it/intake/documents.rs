@@ -9,7 +9,7 @@ async fn an_object_an_array_and_lines_are_the_same_documents() {
         ("one", "application/json", "{\"id\":1,\"n\":\"a\"}"),
         ("array", "application/json", " [ {\"id\":1,\"n\":\"a\"} , {\"id\":2,\"n\":\"b\"} ] "),
         ("lines", "application/x-ndjson", "{\"id\":1,\"n\":\"a\"}\r\n\n{\"id\":2,\"n\":\"b\"}"),
-        ("told", "", "{\"id\":1,\"n\":\"a\"}\n{\"id\":2,\"n\":\"b\"}\n"),
+        ("declared", "", "{\"id\":1,\"n\":\"a\"}\n{\"id\":2,\"n\":\"b\"}\n"),
         ("bom", "", "\u{feff}[{\"id\":1,\"n\":\"a\"}]"),
     ] {
         let path = format!("/v1/documents/{namespace}");

@@ -2,15 +2,9 @@
 
 mod api;
 mod batches;
-mod concurrent;
-mod crash;
+mod database;
 mod documents;
-mod elsewhere;
-mod forward;
-mod forward_crash;
+mod faults;
 mod hostile;
-mod model;
-mod reclaim_crash;
 pub(crate) mod support;
 mod truth;
-mod views;

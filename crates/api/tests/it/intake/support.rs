@@ -58,11 +58,6 @@ impl House {
         Self { intake, options, dir }
     }
 
-    /// The intake and its options. The directory exists as long as the last value.
-    pub(crate) fn take_apart(self) -> (Intake, IntakeOptions, TempDir) {
-        (self.intake, self.options, self.dir)
-    }
-
     /// Closes the intake. The directory exists as long as the second value.
     pub(crate) fn close(self) -> (IntakeOptions, TempDir) {
         let Self { intake, options, dir } = self;

@@ -22,8 +22,8 @@ pub(crate) fn any_in(text: &[u8], found: &mut dyn FnMut(IpAddr) -> bool) -> bool
         let start = at - before.iter().rev().take_while(|byte| in_token(**byte)).count();
         let end = at + after.iter().take_while(|byte| in_token(**byte)).count();
         (from, floor) = (end, end);
-        let place = Place { text, start, end };
-        if place.any(found) {
+        let range = TokenRange { text, start, end };
+        if range.any(found) {
             return true;
         }
     }
@@ -45,13 +45,13 @@ fn in_token(byte: u8) -> bool {
 }
 
 /// A longest run of letters, digits, dots and colons.
-struct Place<'a> {
+struct TokenRange<'a> {
     text: &'a [u8],
     start: usize,
     end: usize,
 }
 
-impl Place<'_> {
+impl TokenRange<'_> {
     fn any(&self, found: &mut dyn FnMut(IpAddr) -> bool) -> bool {
         let token = self.text.get(self.start..self.end).unwrap_or_default();
         let count = |wanted: u8| token.iter().filter(|byte| **byte == wanted).count();

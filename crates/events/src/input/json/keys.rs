@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 /// Maximum size of a known key in bytes, with the characters that do not count.
 const KEY_SIZE_MAX: usize = 80;
-/// Places of the hash table: a power of two, and several times the number of keys.
-const PLACES: usize = 4096;
+/// Buckets of the hash table: a power of two, and several times the number of keys.
+const BUCKETS: usize = 4096;
 
 /// Declares the slots with the paths of their keys, in lower case and without `_`, `-` and spaces.
 macro_rules! slots {
@@ -387,17 +387,17 @@ struct Entry {
     want: Want,
 }
 
-/// A place of the hash table.
+/// A bucket of the hash table.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Bucket {
     hash: u32,
-    /// The index of an entry plus 1; 0: the place is free.
+    /// The index of an entry plus 1; 0: the bucket is free.
     entry: u16,
 }
 
 /// Keys by hash, with open addressing.
 struct Table {
-    places: Box<[Place]>,
+    buckets: Box<[Bucket]>,
     entries: Vec<Entry>,
     /// The path of each group.
     groups: Vec<String>,
@@ -411,7 +411,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 impl Table {
     fn new() -> Self {
         let mut table = Self {
-            places: vec![Place::default(); PLACES].into(),
+            buckets: vec![Bucket::default(); BUCKETS].into(),
             entries: Vec::new(),
             groups: vec![String::new()],
             ends: vec![[0; 32]],
@@ -459,7 +459,7 @@ impl Table {
                 }
                 self.entries.push(Entry { group, key: folded(key.as_bytes()).collect(), want });
                 let entry = u16::try_from(self.entries.len()).unwrap_or_default();
-                self.places[free] = Place { hash: hash(group, key.as_bytes()), entry };
+                self.buckets[free] = Bucket { hash: hash(group, key.as_bytes()), entry };
             }
         }
     }
@@ -473,20 +473,20 @@ impl Table {
         known || FOLD[usize::from(*first)] == 0 || FOLD[usize::from(*last)] == 0
     }
 
-    /// The index of a key's entry, or the free place where it belongs. The table is never full.
+    /// The index of a key's entry, or the free bucket where it belongs. The table is never full.
     fn search(&self, group: Group, key: &[u8]) -> Result<usize, usize> {
         let hash = hash(group, key);
-        let mut place = hash as usize % PLACES;
+        let mut bucket = hash as usize % BUCKETS;
         loop {
-            let found = self.places[place];
-            let Some(index) = usize::from(found.entry).checked_sub(1) else { return Err(place) };
+            let found = self.buckets[bucket];
+            let Some(index) = usize::from(found.entry).checked_sub(1) else { return Err(bucket) };
             if found.hash == hash {
                 let entry = &self.entries[index];
                 if entry.group == group && is_folded(key, &entry.key) {
                     return Ok(index);
                 }
             }
-            place = (place + 1) % PLACES;
+            bucket = (bucket + 1) % BUCKETS;
         }
     }
 
@@ -515,7 +515,7 @@ mod tests {
                 }
             }
         }
-        assert!(SLOTS < 255 && TABLE.groups.len() < 255 && TABLE.entries.len() < PLACES / 2);
+        assert!(SLOTS < 255 && TABLE.groups.len() < 255 && TABLE.entries.len() < BUCKETS / 2);
     }
 
     #[test]

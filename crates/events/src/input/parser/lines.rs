@@ -59,7 +59,7 @@ impl Parser {
     }
 
     /// Reads the body of a syslog message.
-    fn body<'a>(&self, body: &'a [u8], depth: u8) -> Option<line::Found<'a>> {
+    fn body<'a>(&self, body: &'a [u8], depth: u8) -> Option<line::Parsed<'a>> {
         if body.len() < 12 || depth > DEPTH_MAX {
             return None;
         }
@@ -68,7 +68,7 @@ impl Parser {
             return match self.json_at(body, Format::Auto, depth + 1).ok()? {
                 Read::One(draft) => {
                     let format = Format::Ndjson;
-                    Some(line::Found { format, certain: true, leading: false, draft })
+                    Some(line::Parsed { format, certain: true, leading: false, draft })
                 }
                 Read::Several(_) => None,
             };
@@ -78,10 +78,10 @@ impl Parser {
 
     /// Adds the draft of a body to that of its header. A time that the body merely mentions counts
     /// only near that of the header.
-    fn combine<'a>(&self, draft: &mut Draft<'a>, inner: line::Found<'a>, header: Option<When>) {
+    fn combine<'a>(&self, draft: &mut Draft<'a>, inner: line::Parsed<'a>, header: Option<When>) {
         const NEAR_NS: u64 = 26 * 3_600 * 1_000_000_000;
         const YEAR_NS: u64 = 31_556_952 * 1_000_000_000;
-        let line::Found { certain: strong, leading, draft: inner, .. } = inner;
+        let line::Parsed { certain: strong, leading, draft: inner, .. } = inner;
         if let Some(ns) = inner.timestamp_ns {
             let zoned = inner.time_source == TimeSource::Event;
             let own = When { ns, zoned };
@@ -146,7 +146,7 @@ impl Parser {
     /// Any line that is of no other format.
     pub(super) fn any_line<'a>(&self, line: &'a [u8]) -> Draft<'a> {
         match line::read(line, self.now_ms) {
-            Some(line::Found { format, draft, .. }) => {
+            Some(line::Parsed { format, draft, .. }) => {
                 Draft { raw: line.into(), format: format.name().into(), ..draft }
             }
             None => raw(line),

@@ -19,7 +19,7 @@ use super::{Fault, Kept, Verified, Verifying};
 use crate::format::system::SystemEntry;
 use crate::format::{leaf, tree};
 use crate::memory::Run;
-use crate::store::manifest::{Found, Manifest, segment_path};
+use crate::store::manifest::{Manifest, ReadManifest, segment_path};
 use crate::store::proofs::Source;
 use crate::store::view::{Stored, View};
 use crate::store::{Inner, OpenError, ReadError, Store};
@@ -129,7 +129,7 @@ impl Inner {
 
 impl Verifying<'_> {
     /// Reports a manifest that another put in the place of the store's.
-    fn manifest_on_disk(&mut self, read: Result<Option<Found>, OpenError>) {
+    fn manifest_on_disk(&mut self, read: Result<Option<ReadManifest>, OpenError>) {
         match read {
             Ok(Some(found)) if found.manifest.sealed == self.manifest.sealed => {
                 self.file("manifest", found.unauthentic);

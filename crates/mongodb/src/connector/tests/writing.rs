@@ -204,20 +204,20 @@ async fn what_an_interrupted_commit_left_is_removed_and_written_once() {
             };
             doc! { "_id": id, "id": 100_i64, "v": "left" }
         };
-        let goes_into = match mode {
+        let target_collection = match mode {
             WriteMode::Append => into.clone(),
             _ => collections(&ferret).await.into_iter().find(|it| it.starts_with("_f")).unwrap(),
         };
-        fill(&ferret, &goes_into, vec![left(0), left(7)]).await;
+        fill(&ferret, &target_collection, vec![left(0), left(7)]).await;
         // The next run continues the load.
         let opened = open(&destination, &settings, &columns).await;
         assert_eq!(destination.last_load(&settings).await.unwrap().unwrap().1, []);
         opened.prepare(&load).await.unwrap();
-        assert_eq!(count(&ferret, &goes_into).await, 0, "what was left is gone");
+        assert_eq!(count(&ferret, &target_collection).await, 0, "what was left is gone");
         let mut writer = opened.writer(&load, &unit("u")).await.unwrap();
         writer.write(Batch::unbounded(Rows::Records(rows.clone()))).await.unwrap();
         // A command of the killed run that comes even later.
-        fill(&ferret, &goes_into, vec![left(1)]).await;
+        fill(&ferret, &target_collection, vec![left(1)]).await;
         let written = writer.commit(entry(&settings, &load, "u")).await.unwrap();
         write(&opened, &settings, &load, "w", &rows).await.unwrap();
         opened.finish(&load).await.unwrap();
@@ -378,11 +378,11 @@ async fn what_comes_late_of_a_load_that_was_given_up_is_removed_when_the_next_is
         let ledger = super::super::ledger::Ledger::new(&server, &settings);
         ledger.begin(&killed, "u").await.unwrap();
         let before = collections(&ferret).await;
-        let goes_into = before.into_iter().find(|name| match mode {
+        let target_collection = before.into_iter().find(|name| match mode {
             WriteMode::Replace => name.starts_with("_forebay_next"),
             _ => *name == settings.into,
         });
-        let goes_into = goes_into.unwrap();
+        let target_collection = target_collection.unwrap();
         let next = load("next", &["u"]);
         opened.prepare(&next).await.unwrap();
         write(&opened, &settings, &next, "u", &rows).await.unwrap();
@@ -391,7 +391,7 @@ async fn what_comes_late_of_a_load_that_was_given_up_is_removed_when_the_next_is
         let bytes = ids.row(0).to_vec();
         let subtype = mongodb::bson::spec::BinarySubtype::Generic;
         let late = doc! { "_id": mongodb::bson::Binary { subtype, bytes }, "id": 1_i64, "v": "a" };
-        fill(&ferret, &goes_into, vec![late]).await;
+        fill(&ferret, &target_collection, vec![late]).await;
         opened.finish(&next).await.unwrap();
         assert_eq!(count(&ferret, &settings.into).await, 2);
         // And the load after that leaves nothing beside.

@@ -149,7 +149,7 @@ impl Trial {
         Self { path: path.to_owned(), settings, columns }
     }
 
-    /// The units of a load, which has rows of its own.
+    /// The units of a load, which has its own rows.
     fn units(&self, id: &str) -> Vec<(Unit, RecordBatch)> {
         let unit = |name: &str, ids: std::ops::Range<usize>| {
             let unit = Unit { name: name.into(), from: None, to: None, rows: None, bytes: None };

@@ -2,7 +2,7 @@
 //! writes.
 //!
 //! Invariants: the measured snapshot began after it was requested, though the server may be
-//! taking another of its own; the server outlives the writers, so that an error here never shows as
+//! taking another one by itself; the server outlives the writers, so that an error here never shows as
 //! the lost connections it would cause.
 
 use std::path::Path;
@@ -132,7 +132,7 @@ impl Stage<'_> {
 
     /// Requests a snapshot until the server begins one in response; returns when it was requested.
     ///
-    /// The server takes one of its own when its log has grown, and refuses another meanwhile. On a
+    /// The server also takes one by itself when its log has grown, and refuses another meanwhile. On a
     /// slow disk that one may still be in progress.
     fn ask(&self, client: &mut Client) -> anyhow::Result<SystemTime> {
         let mut asked = SystemTime::now();

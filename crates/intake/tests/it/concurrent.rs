@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use forebay_api::intake::router;
 use forebay_base::fs::RealFs;
 use forebay_base::fs::sim::Rng;
-use forebay_intake::Intake;
+use forebay_intake::documents::PageLimits;
 use forebay_intake::fsck::fsck;
+use forebay_intake::{Condition, Intake, IntakeError, NameKey};
 
-use super::support::{House, noise, send};
+use crate::requests::{bytes_of, delete, post, put, put_if};
+use crate::support::{House, key, namespace, noise};
 
 const CLIENTS: u64 = 8;
 const STEPS: usize = 120;
@@ -25,28 +26,25 @@ async fn client(intake: Intake, id: u64) -> Vec<Option<usize>> {
     let mut names = vec![None, None];
     for _ in 0..STEPS {
         let (at, which) = (rng.below(2), rng.below(6));
-        let path = format!("/v1/files/shared/{id}-{at}");
+        let key = key("shared", &format!("{id}-{at}"));
         if rng.one_in(3) {
-            let answer = send(router(&intake), "DELETE", &path, &[], "").await;
-            assert_eq!(answer.status, if names[at].is_some() { 204 } else { 404 });
+            let deleted = delete(&intake, &key).await.unwrap();
+            assert_eq!(deleted, names[at].is_some());
             names[at] = None;
         } else {
-            let answer = send(router(&intake), "PUT", &path, &[], content(which)).await;
-            assert_eq!(answer.status, if names[at].is_some() { 200 } else { 201 }, "{answer:?}");
+            let put = put(&intake, &key, &content(which)).await.unwrap();
+            assert_eq!(put.created, names[at].is_none(), "{put:?}");
             names[at] = Some(which);
         }
-        check(&intake, &path, names[at]).await;
+        check(&intake, &key, names[at]).await;
         tokio::task::yield_now().await;
     }
     names
 }
 
-async fn check(intake: &Intake, path: &str, which: Option<usize>) {
-    let got = send(router(intake), "GET", path, &[], "").await;
-    match which {
-        None => assert_eq!(got.status, 404, "{path}"),
-        Some(which) => assert!(got.status == 200 && got.body == content(which), "{path}: {got:?}"),
-    }
+async fn check(intake: &Intake, key: &NameKey, which: Option<usize>) {
+    let found = bytes_of(intake, key).await.unwrap();
+    assert!(found == which.map(content), "{key:?} is not {which:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -64,7 +62,7 @@ async fn every_client_reads_what_it_wrote_while_others_share_its_bytes() {
     let house = house.reopen();
     for (id, names) in left.iter().enumerate() {
         for (at, which) in names.iter().enumerate() {
-            check(&house.intake, &format!("/v1/files/shared/{id}-{at}"), *which).await;
+            check(&house.intake, &key("shared", &format!("{id}-{at}")), *which).await;
         }
     }
     let (options, _dir) = house.close();
@@ -75,44 +73,45 @@ async fn every_client_reads_what_it_wrote_while_others_share_its_bytes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_that_want_a_free_name_one_gets_it() {
-    let house = House::new();
+    let house = House::with(|_| {});
     for round in 0..20 {
-        let path = format!("/v1/files/race/{round}");
+        let key = key("race", &round.to_string());
         let tries: Vec<_> = (0..8)
             .map(|id| {
-                let (router, path) = (router(&house.intake), path.clone());
+                let (intake, key) = (house.intake.clone(), key.clone());
                 tokio::spawn(async move {
                     let body = format!("client {id}");
-                    let answer = send(router, "PUT", &path, &[("if-none-match", "*")], body).await;
-                    (id, answer.status)
+                    (id, put_if(&intake, &key, body.as_bytes(), Condition::Absent).await)
                 })
             })
             .collect();
         let mut winners = Vec::new();
         for tried in tries {
             match tried.await.unwrap() {
-                (id, 201) => winners.push(id),
-                (_, status) => assert_eq!(status, 412),
+                (id, Ok(put)) if put.created => winners.push(id),
+                (_, Err(IntakeError::Precondition { .. })) => {}
+                (id, other) => panic!("client {id}: {other:?}"),
             }
         }
         assert_eq!(winners.len(), 1);
-        assert_eq!(house.get(&path).await.body, format!("client {}", winners[0]));
+        let expected = format!("client {}", winners[0]).into_bytes();
+        assert_eq!(bytes_of(&house.intake, &key).await.unwrap(), Some(expected));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn documents_of_many_requests_keep_their_order_and_ids_have_no_gap() {
-    let house = House::new();
+    let house = House::with(|_| {});
     let posts: Vec<_> = (0..16)
         .map(|request| {
-            let router = router(&house.intake);
+            let intake = house.intake.clone();
             tokio::spawn(async move {
                 for round in 0..5 {
                     let body: String = (0..20)
                         .map(|at| format!("{{\"request\":{request},\"at\":{}}}\n", round * 20 + at))
                         .collect();
-                    let answer = send(router.clone(), "POST", "/v1/documents/d", &[], body).await;
-                    assert_eq!(answer.status, 201, "{answer:?}");
+                    let reply = post(&intake, &namespace("d"), None, &body).await.unwrap();
+                    assert_eq!(reply.status, 201, "{reply:?}");
                 }
             })
         })
@@ -121,16 +120,21 @@ async fn documents_of_many_requests_keep_their_order_and_ids_have_no_gap() {
         post.await.unwrap();
     }
     let mut next = [0; 16];
-    for page in 0..2 {
-        let path = format!("/v1/documents/d?limit=1000&cursor={}", page * 1_000);
-        let page = house.get(&path).await.json();
-        for document in page["documents"].as_array().unwrap() {
-            let request = document["document"]["request"].as_u64().unwrap();
-            let request = usize::try_from(request).unwrap();
-            assert_eq!(document["document"]["at"], next[request]);
+    let (mut after, mut more) = (None, true);
+    while more {
+        let limits = PageLimits { rows_max: 1_000, bytes_max: 8 << 20 };
+        let page = house.intake.documents(&namespace("d"), after, limits).await.unwrap().unwrap();
+        for document in page.documents {
+            let id = after.map_or(1, |last| last + 1);
+            assert_eq!(document.id, id, "the ids have a gap");
+            after = Some(id);
+            let document: serde_json::Value = serde_json::from_slice(&document.raw).unwrap();
+            let request = usize::try_from(document["request"].as_u64().unwrap()).unwrap();
+            assert_eq!(document["at"], next[request]);
             next[request] += 1;
         }
-        assert_eq!(page["count"], 16 * 100);
+        assert_eq!(page.info.row_count, 16 * 100);
+        more = page.more;
     }
     assert_eq!(next, [100; 16]);
 }

@@ -5,31 +5,31 @@
 //! name: they are either lost with the power and rebuilt, or kept, as after a kill.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_api::intake::router;
-use forebay_base::clock::ManualClock;
 use forebay_base::durability::Durability;
 use forebay_base::fs::FileSystem as _;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use forebay_intake::digest::Digest;
 use forebay_intake::fsck::fsck;
-use forebay_intake::{Intake, IntakeOptions, OpenError};
+use forebay_intake::{Intake, IntakeError, IntakeOptions, NameKey, OpenError, Shortage};
 use tempfile::TempDir;
 
-use super::support::{Answer, Form, MULTIPART, NOW_MS, directory, noise, send, text};
+use crate::requests::{Reply, bytes_of, delete, documents, files, post, put};
+use crate::support::{block_on, directory, key, namespace, noise, open_on};
 
 const STEPS: usize = 22;
 const PACKED: usize = 600;
 
-/// Where the intake lies, on both disks.
-pub(crate) struct Place {
+/// An intake's directory, which exists on both disks.
+pub(crate) struct Setup {
     _dir: TempDir,
     pub(crate) options: IntakeOptions,
 }
 
-impl Place {
+impl Setup {
     pub(crate) fn new() -> Self {
         let dir = directory();
         let mut options = IntakeOptions::new(dir.path().join("intake"));
@@ -40,8 +40,7 @@ impl Place {
     }
 
     pub(crate) fn open(&self, disk: &SimFs) -> Result<Intake, OpenError> {
-        let clock = Arc::new(ManualClock::new(NOW_MS));
-        Intake::open(self.options.clone(), Arc::new(disk.clone()), clock).map(|(intake, _)| intake)
+        open_on(self.options.clone(), Arc::new(disk.clone())).map(|(intake, _)| intake)
     }
 
     pub(crate) fn lose_views(&self) {
@@ -96,10 +95,6 @@ impl Place {
     }
 }
 
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
 /// What a name may refer to.
 #[derive(Debug, Clone, Default)]
 struct Known {
@@ -114,7 +109,15 @@ struct Sent {
     key: String,
     body: String,
     count: usize,
-    answer: Option<bytes::Bytes>,
+    answer: Option<Vec<u8>>,
+}
+
+impl Sent {
+    async fn post(&self, intake: &Intake) -> Result<Reply, IntakeError> {
+        let reply = post(intake, &namespace("n"), Some(&self.key), &self.body).await?;
+        assert_eq!(reply.status, 201, "{reply:?}");
+        Ok(reply)
+    }
 }
 
 /// What was sent, and what was acknowledged.
@@ -130,9 +133,16 @@ impl Oracle {
             match rng.below(12) {
                 0..3 => self.put(intake, rng, 0).await,
                 3 | 4 => self.put(intake, rng, PACKED + 1).await,
-                5 => self.put_together(intake, rng).await,
+                5 => {
+                    let files = ["x/1", "x/2", "x/3"].map(|name| (name, content(rng, 0)));
+                    self.put_together(intake, &files).await;
+                }
                 6 | 7 => self.delete(intake, rng).await,
-                8 => self.batch(intake, rng).await,
+                8 => {
+                    let files =
+                        ["y/1", "y/2"].map(|name| (name, content(rng, rng.clone().below(2) * 700)));
+                    self.put_together(intake, &files).await;
+                }
                 _ => self.documents(intake, rng).await,
             }
         }
@@ -150,44 +160,21 @@ impl Oracle {
     async fn put(&mut self, intake: &Intake, rng: &mut Rng, size_min: usize) {
         let (name, bytes) = (name(rng), content(rng, size_min));
         self.intend(&name, Some(bytes.clone()));
-        let answer = put(intake, &name, &bytes).await;
-        if accepted(&answer) {
+        if accepted(&store(intake, &name, &bytes).await) {
             self.acknowledge(&name, Some(bytes));
         }
     }
 
-    /// Three at once, which share a write and a sync.
-    async fn put_together(&mut self, intake: &Intake, rng: &mut Rng) {
-        let files = ["x/1", "x/2", "x/3"].map(|name| (name, content(rng, 0)));
-        for (name, bytes) in &files {
+    /// Several at once, which share writes and syncs.
+    async fn put_together(&mut self, intake: &Intake, files: &[(&str, Vec<u8>)]) {
+        for (name, bytes) in files {
             self.intend(name, Some(bytes.clone()));
         }
-        let answers = futures_util::future::join_all(
-            files.iter().map(|(name, bytes)| put(intake, name, bytes)),
-        );
-        for ((name, bytes), answer) in files.iter().zip(answers.await) {
+        let answers = files.iter().map(|(name, bytes)| store(intake, name, bytes));
+        let answers = futures_util::future::join_all(answers).await;
+        for ((name, bytes), answer) in files.iter().zip(answers) {
             if accepted(&answer) {
                 self.acknowledge(name, Some(bytes.clone()));
-            }
-        }
-    }
-
-    async fn batch(&mut self, intake: &Intake, rng: &mut Rng) {
-        let files = ["y/1", "y/2"].map(|name| (name, content(rng, rng.clone().below(2) * 700)));
-        let mut form = Form::default().field("namespace", "n");
-        for (name, bytes) in &files {
-            self.intend(name, Some(bytes.clone()));
-            form = form.file(name, bytes);
-        }
-        let router = router(intake);
-        let answer = send(router, "POST", "/v1/ingest", &[MULTIPART], form.finish()).await;
-        let json = answer.json();
-        let Some(parts) = json["parts"].as_array() else { return };
-        for ((name, bytes), part) in files.iter().zip(parts) {
-            if matches!(text(&part["status"]), "stored" | "duplicate") {
-                self.acknowledge(name, Some(bytes.clone()));
-            } else {
-                assert!(part["error"]["code"].is_string(), "{part}");
             }
         }
     }
@@ -195,8 +182,8 @@ impl Oracle {
     async fn delete(&mut self, intake: &Intake, rng: &mut Rng) {
         let name = name(rng);
         self.intend(&name, None);
-        let answer = send(router(intake), "DELETE", &url(&name), &[], "").await;
-        if answer.status == 404 {
+        let answer = delete(intake, &of(&name)).await;
+        if matches!(answer, Ok(false)) {
             // The name did not exist: nothing was done.
             self.names.get_mut(&name).unwrap().maybe.pop();
         } else if accepted(&answer) {
@@ -211,9 +198,9 @@ impl Oracle {
             .map(|at| format!("{{\"request\":{request},\"at\":{at},\"pad\":\"{pad}\"}}\n"))
             .collect();
         let mut sent = Sent { key: format!("request {request}"), body, count, answer: None };
-        let answer = post(intake, &sent).await;
+        let answer = sent.post(intake).await;
         if accepted(&answer) {
-            sent.answer = Some(answer.body);
+            sent.answer = Some(answer.unwrap().json);
         }
         self.requests.push(sent);
     }
@@ -223,9 +210,8 @@ impl Oracle {
         intake.ready().unwrap();
         let mut there = Vec::new();
         for (name, known) in &self.names {
-            let got = send(router(intake), "GET", &url(name), &[], "").await;
-            assert!(matches!(got.status, 200 | 404), "operation {round}: {got:?}");
-            let found = (got.status == 200).then(|| got.body.to_vec());
+            let found = bytes_of(intake, &of(name)).await;
+            let found = found.unwrap_or_else(|error| panic!("operation {round}: {error:?}"));
             assert!(
                 found == known.acknowledged || known.maybe.contains(&found),
                 "operation {round}: {name} has {:?} bytes, acknowledged were {:?}, possible {:?}",
@@ -237,9 +223,8 @@ impl Oracle {
                 there.push(name.clone());
             }
         }
-        let listed = send(router(intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
-        let listed: Vec<&str> =
-            listed["files"].as_array().unwrap().iter().map(|file| text(&file["name"])).collect();
+        let listed = files(intake).await.unwrap();
+        let listed: Vec<&str> = listed.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(listed, there, "operation {round}: listed and found differ");
         let found = self.counts(intake).await;
         for (request, sent) in self.requests.iter().enumerate() {
@@ -258,11 +243,9 @@ impl Oracle {
     /// Checks that every stored item is whole, that a repeated request is stored once, and that the
     /// intake continues.
     pub(crate) async fn judge_whole(&self, intake: &Intake, round: u64) {
-        let listed = send(router(intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
-        for file in listed["files"].as_array().unwrap() {
-            let got = send(router(intake), "GET", text(&file["url"]), &[], "").await;
-            assert_eq!(got.status, 200, "operation {round}: {got:?}");
-            assert_eq!(Digest::of(&got.body).to_hex(), text(&file["sha256"]));
+        for file in files(intake).await.unwrap() {
+            let bytes = bytes_of(intake, &(file.namespace, file.name)).await.unwrap().unwrap();
+            assert_eq!(Digest::of(&bytes), file.digest, "operation {round}");
         }
         let found = self.counts(intake).await;
         for (request, count) in &found {
@@ -276,16 +259,12 @@ impl Oracle {
     /// Repeats every request under its key. Afterwards each is stored exactly once.
     async fn send_again(&self, intake: &Intake, round: u64, before: &BTreeMap<usize, usize>) {
         for (request, sent) in self.requests.iter().enumerate() {
-            let again = post(intake, sent).await;
-            assert_eq!(again.status, 201, "operation {round}: {again:?}");
-            let replay = again.header("idempotent-replay") == "true";
-            assert_eq!(
-                replay,
-                before.contains_key(&request),
-                "operation {round}, request {request}"
-            );
+            let again = sent.post(intake).await.unwrap();
+            let was_stored = before.contains_key(&request);
+            assert_eq!(again.is_replay, was_stored, "operation {round}, request {request}");
             // What relaxed durability lost is stored again, perhaps with other ids.
-            assert!(!replay || sent.answer.as_ref().is_none_or(|answer| *answer == again.body));
+            let is_same = sent.answer.as_ref().is_none_or(|answer| *answer == again.json);
+            assert!(!was_stored || is_same, "operation {round}, request {request}");
         }
         let found = self.counts(intake).await;
         assert!(self.requests.iter().enumerate().all(|(at, sent)| found[&at] == sent.count));
@@ -293,14 +272,12 @@ impl Oracle {
 
     /// Documents found of each request.
     pub(crate) async fn counts(&self, intake: &Intake) -> BTreeMap<usize, usize> {
-        let page = send(router(intake), "GET", "/v1/documents/n?limit=1000", &[], "").await;
         let mut counts = BTreeMap::new();
-        if page.status == 404 {
-            return counts;
-        }
-        for document in page.json()["documents"].as_array().unwrap() {
-            let request = document["document"]["request"].as_u64().unwrap();
-            *counts.entry(usize::try_from(request).unwrap()).or_insert(0) += 1;
+        let Some(page) = documents(intake, &namespace("n")).await.unwrap() else { return counts };
+        for document in page.documents {
+            let document: serde_json::Value = serde_json::from_slice(&document.raw).unwrap();
+            let request = usize::try_from(document["request"].as_u64().unwrap()).unwrap();
+            *counts.entry(request).or_insert(0) += 1;
         }
         counts
     }
@@ -308,10 +285,10 @@ impl Oracle {
     async fn go_on(&mut self, intake: &Intake, round: u64) {
         for size in [10, PACKED, PACKED + 1, 70_000] {
             let bytes = noise(round ^ 0xA5A5, size);
-            let answer = put(intake, "z/after", &bytes).await;
-            assert!(accepted(&answer), "operation {round}: {answer:?}");
-            let got = send(router(intake), "GET", &url("z/after"), &[], "").await;
-            assert!(got.body == bytes, "operation {round}");
+            let answer = store(intake, "z/after", &bytes).await;
+            assert!(answer.is_ok(), "operation {round}: {answer:?}");
+            let found = bytes_of(intake, &of("z/after")).await.unwrap();
+            assert!(found == Some(bytes), "operation {round}");
         }
     }
 }
@@ -327,40 +304,48 @@ fn content(rng: &mut Rng, size_min: usize) -> Vec<u8> {
     noise(which as u64, size)
 }
 
-fn url(name: &str) -> String {
-    format!("/v1/files/n/{name}")
+fn of(name: &str) -> NameKey {
+    key("n", name)
 }
 
-async fn put(intake: &Intake, name: &str, bytes: &[u8]) -> Answer {
-    send(router(intake), "PUT", &url(name), &[], bytes.to_vec()).await
+async fn store(intake: &Intake, name: &str, bytes: &[u8]) -> Result<(), IntakeError> {
+    put(intake, &of(name), bytes).await.map(drop)
 }
 
-async fn post(intake: &Intake, sent: &Sent) -> Answer {
-    let headers = [("idempotency-key", sent.key.as_str())];
-    send(router(intake), "POST", "/v1/documents/n", &headers, sent.body.clone()).await
-}
-
-/// Whether a write was acknowledged; a refusal must be one of the server's, with a reason.
-fn accepted(answer: &Answer) -> bool {
-    if (200..300).contains(&answer.status) {
-        return true;
-    }
-    assert!(matches!(answer.status, 404 | 500 | 503 | 507), "{answer:?}");
-    assert!(answer.json()["error"]["code"].is_string());
+/// Whether a write was acknowledged; if not, storage must have failed.
+fn accepted<T: Debug>(answer: &Result<T, IntakeError>) -> bool {
+    let Err(error) = answer else { return true };
+    let has_failed = matches!(error, IntakeError::Blob { .. } | IntakeError::Read { .. });
+    assert!(has_failed || is_closed(error) || error.shortage().is_some(), "{error:?}");
     false
+}
+
+/// Whether the log takes nothing more until the intake is opened again.
+fn is_closed(error: &IntakeError) -> bool {
+    let is_of_log = match error {
+        IntakeError::Append(_) | IntakeError::Commit(_) => true,
+        // A view ends with the log that it follows.
+        IntakeError::ViewStopped { reason } => reason.contains("the log was closed"),
+        _ => false,
+    };
+    is_of_log && error.shortage().is_none() && !error.is_too_large()
+}
+
+fn is_refused_as_closed<T: Debug>(answer: &Result<T, IntakeError>) -> bool {
+    answer.as_ref().is_err_and(is_closed)
 }
 
 /// Loses power at every operation of a workload, with the views lost every other time.
 fn lose_power_at_every_operation(seed: u64) {
-    let place = Place::new();
-    let base = place.furnished(seed);
+    let setup = Setup::new();
+    let base = setup.furnished(seed);
     let mut at = 0;
-    while let Some((disk, oracle)) = place.run(&base, seed + 1, at, Fault::Stop) {
+    while let Some((disk, oracle)) = setup.run(&base, seed + 1, at, Fault::Stop) {
         let left = disk.power_off(at);
         if at % 2 == 0 {
-            place.lose_views();
+            setup.lose_views();
         }
-        place.judge(&left, oracle, at);
+        setup.judge(&left, oracle, at);
         at += 1;
     }
     assert!(at > 40, "the workload has only {at} operations");
@@ -378,11 +363,11 @@ fn power_lost_at_every_operation_of_another_workload_keeps_what_was_acknowledged
 
 #[test]
 fn killed_at_every_operation_keeps_what_was_acknowledged() {
-    let place = Place::new();
-    let base = place.furnished(300);
+    let setup = Setup::new();
+    let base = setup.furnished(300);
     let mut at = 0;
-    while let Some((disk, oracle)) = place.run(&base, 301, at, Fault::Stop) {
-        place.judge(&disk.kill(), oracle, at);
+    while let Some((disk, oracle)) = setup.run(&base, 301, at, Fault::Stop) {
+        setup.judge(&disk.kill(), oracle, at);
         at += 1;
     }
 }
@@ -390,12 +375,12 @@ fn killed_at_every_operation_keeps_what_was_acknowledged() {
 #[test]
 fn killed_under_relaxed_durability_keeps_what_was_acknowledged() {
     for (seed, durability) in [(310, "os"), (320, "interval:1h")] {
-        let mut place = Place::new();
-        place.options.durability = durability.parse().unwrap();
-        let base = place.furnished(seed);
+        let mut setup = Setup::new();
+        setup.options.durability = durability.parse().unwrap();
+        let base = setup.furnished(seed);
         let mut at = 0;
-        while let Some((disk, oracle)) = place.run(&base, seed + 1, at, Fault::Stop) {
-            place.judge(&disk.kill(), oracle, at);
+        while let Some((disk, oracle)) = setup.run(&base, seed + 1, at, Fault::Stop) {
+            setup.judge(&disk.kill(), oracle, at);
             at += 2;
         }
     }
@@ -403,20 +388,20 @@ fn killed_under_relaxed_durability_keeps_what_was_acknowledged() {
 
 #[test]
 fn power_lost_under_relaxed_durability_loses_the_newest_and_leaves_nothing_half() {
-    let mut place = Place::new();
-    place.options.durability = Durability::Os;
-    let base = place.furnished(330);
+    let mut setup = Setup::new();
+    setup.options.durability = Durability::Os;
+    let base = setup.furnished(330);
     let mut at = 0;
-    while let Some((disk, oracle)) = place.run(&base, 331, at, Fault::Stop) {
+    while let Some((disk, oracle)) = setup.run(&base, 331, at, Fault::Stop) {
         let left = disk.power_off(at);
         if at % 3 == 0 {
-            place.lose_views();
+            setup.lose_views();
         }
-        let intake = place.open(&left).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        let intake = setup.open(&left).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
         block_on(oracle.judge_whole(&intake, at));
         intake.close().unwrap();
         drop(intake);
-        let report = fsck(&place.options.dir, Arc::new(left), |_| {}).unwrap();
+        let report = fsck(&setup.options.dir, Arc::new(left), |_| {}).unwrap();
         assert!(report.findings.is_empty(), "operation {at}: {report:?}");
         at += 2;
     }
@@ -424,24 +409,24 @@ fn power_lost_under_relaxed_durability_loses_the_newest_and_leaves_nothing_half(
 
 #[test]
 fn power_lost_again_during_the_recovery_changes_nothing() {
-    let place = Place::new();
-    let base = place.furnished(400);
+    let setup = Setup::new();
+    let base = setup.furnished(400);
     let mut at = 0;
-    while let Some((disk, oracle)) = place.run(&base, 401, at, Fault::Stop) {
+    while let Some((disk, oracle)) = setup.run(&base, 401, at, Fault::Stop) {
         let left = disk.power_off(at);
         let mut during = 0;
         loop {
             let again = left.fork();
             again.plan(during, Fault::Stop);
-            place.lose_views();
-            drop(place.open(&again));
+            setup.lose_views();
+            drop(setup.open(&again));
             if again.operations() <= during {
                 break;
             }
             if during % 2 == 0 {
-                place.lose_views();
+                setup.lose_views();
             }
-            place.judge(&again.power_off(during), oracle.clone(), at);
+            setup.judge(&again.power_off(during), oracle.clone(), at);
             during += 3;
         }
         at += 7;
@@ -451,11 +436,11 @@ fn power_lost_again_during_the_recovery_changes_nothing() {
 #[test]
 fn a_failure_at_every_operation_is_reported_and_loses_nothing_acknowledged() {
     for (seed, fault) in [(500, Fault::Io), (600, Fault::Full)] {
-        let place = Place::new();
-        let base = place.furnished(seed);
+        let setup = Setup::new();
+        let base = setup.furnished(seed);
         let mut at = 0;
-        while let Some((disk, oracle)) = place.run(&base, seed + 1, at, fault) {
-            place.judge(&disk.power_off(at), oracle, at);
+        while let Some((disk, oracle)) = setup.run(&base, seed + 1, at, fault) {
+            setup.judge(&disk.power_off(at), oracle, at);
             at += 2;
         }
     }
@@ -463,87 +448,86 @@ fn a_failure_at_every_operation_is_reported_and_loses_nothing_acknowledged() {
 
 #[test]
 fn after_a_failed_sync_every_write_is_refused_until_the_intake_is_reopened() {
-    let place = Place::new();
-    let (disk, mut oracle) = place.furnished(700);
-    let intake = place.open(&disk).unwrap();
+    let setup = Setup::new();
+    let (disk, mut oracle) = setup.furnished(700);
+    let intake = setup.open(&disk).unwrap();
     let small = noise(1, 100);
     // The next two operations are the write of the entry and its sync.
     disk.plan(disk.operations() + 1, Fault::Io);
     oracle.intend("a/0", Some(small.clone()));
     block_on(async {
-        let refused = put(&intake, "a/0", &small).await;
-        assert_eq!(refused.error(), (503, "storage".into()));
+        let refused = store(&intake, "a/0", &small).await;
+        assert!(is_refused_as_closed(&refused), "{refused:?}");
         for size in [10, 5_000] {
             let bytes = noise(2, size);
             oracle.intend("a/1", Some(bytes.clone()));
-            assert_eq!(put(&intake, "a/1", &bytes).await.error(), (503, "storage".into()));
+            let refused = store(&intake, "a/1", &bytes).await;
+            assert!(is_refused_as_closed(&refused), "{refused:?}");
         }
         let sent =
             Sent { key: "refused".into(), body: "{\"request\":99}".into(), count: 1, answer: None };
-        assert_eq!(post(&intake, &sent).await.error(), (503, "storage".into()));
+        let refused = sent.post(&intake).await;
+        assert!(is_refused_as_closed(&refused), "{refused:?}");
         // Everything acknowledged before can be read all the while.
         for (name, known) in &oracle.names {
             if let (true, Some(bytes)) = (known.maybe.is_empty(), &known.acknowledged) {
-                let got = send(router(&intake), "GET", &url(name), &[], "").await;
-                assert!(got.status == 200 && got.body == *bytes);
+                assert!(bytes_of(&intake, &of(name)).await.unwrap().as_ref() == Some(bytes));
             }
         }
     });
     assert!(intake.close().is_err());
     drop(intake);
-    place.judge(&disk.power_off(1), oracle.clone(), 0);
+    setup.judge(&disk.power_off(1), oracle.clone(), 0);
 }
 
 #[test]
 fn a_delete_that_finds_a_name_taken_away_waits_until_that_is_certain() {
-    let place = Place::new();
-    let (disk, oracle) = place.furnished(710);
+    let setup = Setup::new();
+    let (disk, oracle) = setup.furnished(710);
     let there = |known: &&Known| known.acknowledged.is_some();
     let name = oracle.names.iter().find(|(_, known)| there(known)).unwrap().0.clone();
-    let intake = place.open(&disk).unwrap();
+    let intake = setup.open(&disk).unwrap();
     disk.plan(disk.operations() + 1, Fault::Io);
     block_on(async {
-        let url = url(&name);
-        let delete = || send(router(&intake), "DELETE", &url, &[], "");
-        let (first, second) = futures_util::future::join(delete(), delete()).await;
-        assert_eq!(first.error(), (503, "storage".into()));
-        assert_eq!(second.error(), (503, "storage".into()), "it may be there again tomorrow");
+        let key = of(&name);
+        let both = futures_util::future::join(delete(&intake, &key), delete(&intake, &key));
+        let (first, second) = both.await;
+        assert!(is_refused_as_closed(&first), "{first:?}");
+        assert!(is_refused_as_closed(&second), "it may be there again tomorrow: {second:?}");
     });
     assert!(intake.close().is_err());
 }
 
 #[test]
 fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_without_a_restart() {
-    let place = Place::new();
-    let (disk, mut oracle) = place.furnished(800);
-    let used = used(&disk, &place.options.dir);
+    let setup = Setup::new();
+    let (disk, mut oracle) = setup.furnished(800);
+    let used = used(&disk, &setup.options.dir);
     disk.set_capacity(Some(used + (200 << 10)));
-    let intake = place.open(&disk).unwrap();
+    let intake = setup.open(&disk).unwrap();
     block_on(async {
         let mut refused = 0;
         for n in 0..400 {
             let (name, bytes) =
                 (format!("full/{n}"), noise(n, if n % 4 == 0 { 5_000 } else { 500 }));
             oracle.intend(&name, Some(bytes.clone()));
-            let answer = put(&intake, &name, &bytes).await;
-            if accepted(&answer) {
-                oracle.acknowledge(&name, Some(bytes));
-            } else {
-                assert_eq!(answer.error(), (507, "storage_full".into()));
-                assert_eq!(answer.header("retry-after"), "10");
-                let got = send(router(&intake), "GET", &url(&name), &[], "").await;
-                assert_eq!(got.status, 404, "what was not acknowledged is not shown: {name}");
-                refused += 1;
+            match store(&intake, &name, &bytes).await {
+                Ok(()) => oracle.acknowledge(&name, Some(bytes)),
+                Err(error) => {
+                    assert_eq!(error.shortage(), Some(Shortage::Space), "{error:?}");
+                    let found = bytes_of(&intake, &of(&name)).await.unwrap();
+                    assert_eq!(found, None, "what was not acknowledged is not shown: {name}");
+                    refused += 1;
+                }
             }
         }
         assert!(refused > 0, "the disk never was full");
         assert!(intake.ready().is_err(), "it says so");
-        let listed = send(router(&intake), "GET", "/v1/files?limit=1000", &[], "").await;
-        assert_eq!(listed.status, 200, "listing works: {listed:?}");
+        assert!(files(&intake).await.is_ok(), "listing works");
         for (name, known) in &oracle.names {
             if let (true, Some(bytes)) = (known.maybe.is_empty(), &known.acknowledged) {
-                let got = send(router(&intake), "GET", &url(name), &[], "").await;
-                assert!(got.status == 200 && got.body == *bytes, "{name}");
+                let found = bytes_of(&intake, &of(name)).await.unwrap();
+                assert!(found.as_ref() == Some(bytes), "{name}");
             }
         }
         disk.set_capacity(None);
@@ -551,7 +535,7 @@ fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_without_a_restart
         loop {
             let bytes = noise(1_000, 700);
             oracle.intend("full/after", Some(bytes.clone()));
-            if accepted(&put(&intake, "full/after", &bytes).await) {
+            if accepted(&store(&intake, "full/after", &bytes).await) {
                 oracle.acknowledge("full/after", Some(bytes));
                 break;
             }
@@ -562,7 +546,7 @@ fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_without_a_restart
     });
     intake.close().unwrap();
     drop(intake);
-    place.judge(&disk.power_off(2), oracle, 0);
+    setup.judge(&disk.power_off(2), oracle, 0);
 }
 
 /// Bytes that all files below `dir` take.

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_api::intake::router;
 use forebay_base::fs::RealFs;
-use forebay_intake::Intake;
+use forebay_intake::catalogue::FileFilter;
 use forebay_intake::digest::Digest;
 use forebay_intake::fsck::fsck;
+use forebay_intake::{Condition, Intake, IntakeError, NameKey};
 use proptest::prelude::*;
 
-use super::support::{Answer, House, noise, open, send, text};
+use crate::requests::{self, documents, post, put_if};
+use crate::support::{House, key, namespace, noise, open_on};
 
 /// Files above this many bytes are kept as separate files.
 const PACKED: usize = 300;
@@ -31,8 +32,7 @@ enum Step {
     Drop,
 }
 
-const NAMES: [&str; 6] = ["n/a", "n/a/b", "n/a/c", "n/ab", "m/a", "m/%E9%A3%9F%20x"];
-const DECODED: [&str; 6] = ["n/a", "n/a/b", "n/a/c", "n/ab", "m/a", "m/食 x"];
+const NAMES: [&str; 6] = ["n/a", "n/a/b", "n/a/c", "n/ab", "m/a", "m/食 x"];
 const PREFIXES: [&str; 4] = ["", "a", "a/", "zz"];
 
 /// Six contents: empty, small, at the limit, above it, and over a block.
@@ -68,44 +68,39 @@ struct Model {
     documents: usize,
 }
 
-fn key(name: usize) -> (String, String) {
-    let (namespace, name) = DECODED[name].split_once('/').unwrap();
+fn of(name: usize) -> (String, String) {
+    let (namespace, name) = NAMES[name].split_once('/').unwrap();
     (namespace.to_owned(), name.to_owned())
 }
 
-fn etag(which: usize) -> String {
-    format!("\"{}\"", Digest::of(&content(which)).to_hex())
+fn name_key(name: usize) -> NameKey {
+    let (namespace, name) = of(name);
+    key(&namespace, &name)
 }
 
-async fn ask(
-    intake: &Intake,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: Vec<u8>,
-) -> Answer {
-    send(router(intake), method, path, headers, body).await
+fn digest(which: usize) -> Digest {
+    Digest::of(&content(which))
 }
 
 impl Model {
     async fn step(&mut self, intake: &Intake, step: &Step) {
         match *step {
-            Step::Put { name, content } => self.put(intake, name, content, &[], true).await,
+            Step::Put { name, content } => {
+                self.put(intake, name, content, Condition::None, true).await;
+            }
             Step::PutIfAbsent { name, content } => {
-                let free = !self.files.contains_key(&key(name));
-                self.put(intake, name, content, &[("if-none-match", "*")], free).await;
+                let free = !self.files.contains_key(&of(name));
+                self.put(intake, name, content, Condition::Absent, free).await;
             }
             Step::PutOver { name, content, expected } => {
-                let found = self.files.get(&key(name)).map(|found| etag(*found));
-                let etag = etag(expected);
-                let holds = found.as_ref() == Some(&etag);
-                self.put(intake, name, content, &[("if-match", &etag)], holds).await;
+                let found = self.files.get(&of(name)).map(|found| digest(*found));
+                let expected = digest(expected);
+                let holds = found == Some(expected);
+                self.put(intake, name, content, Condition::OneOf(vec![expected]), holds).await;
             }
             Step::Delete { name } => {
-                let path = format!("/v1/files/{}", NAMES[name]);
-                let status = ask(intake, "DELETE", &path, &[], vec![]).await.status;
-                let was = self.files.remove(&key(name));
-                assert_eq!(status, if was.is_some() { 204 } else { 404 });
+                let deleted = requests::delete(intake, &name_key(name)).await.unwrap();
+                assert_eq!(deleted, self.files.remove(&of(name)).is_some());
             }
             Step::Get { name } => self.get(intake, name).await,
             Step::Range { name, from, length } => self.range(intake, name, from, length).await,
@@ -113,9 +108,8 @@ impl Model {
             Step::Documents { count } => {
                 let at = self.documents;
                 let lines: Vec<_> = (at..at + count).map(|n| format!("{{\"n\":{n}}}\n")).collect();
-                let body = lines.concat().into_bytes();
-                let answer = ask(intake, "POST", "/v1/documents/d", &[], body).await;
-                assert_eq!((answer.status, &answer.json()["first_id"]), (201, &(at + 1).into()));
+                let reply = post(intake, &namespace("d"), None, &lines.concat()).await.unwrap();
+                assert_eq!((reply.status, &reply.json()["first_id"]), (201, &(at + 1).into()));
                 self.documents += count;
             }
             Step::CountDocuments => self.count_documents(intake).await,
@@ -128,78 +122,69 @@ impl Model {
         intake: &Intake,
         name: usize,
         which: usize,
-        headers: &[(&str, &str)],
+        condition: Condition,
         holds: bool,
     ) {
-        let path = format!("/v1/files/{}", NAMES[name]);
-        let answer = ask(intake, "PUT", &path, headers, content(which)).await;
+        let put = put_if(intake, &name_key(name), &content(which), condition).await;
         if !holds {
-            assert_eq!(answer.error(), (412, "precondition".into()));
+            assert!(matches!(put, Err(IntakeError::Precondition { .. })), "{put:?}");
             return;
         }
+        let put = put.unwrap();
         let stored = self.files.values().any(|found| content(*found) == content(which));
-        let before = self.files.insert(key(name), which);
-        let status = if before.is_none() { 201 } else { 200 };
-        assert_eq!(answer.status, status, "{answer:?}");
+        let before = self.files.insert(of(name), which);
+        assert_eq!(put.created, before.is_none(), "{put:?}");
         let replaced = before.is_some_and(|before| content(before) != content(which));
-        let json = answer.json();
-        assert_eq!(json["replaced"], replaced, "{json}");
+        assert_eq!(put.replaced, replaced, "{put:?}");
         // Bytes that no name refers to any more may or may not still be stored.
-        assert!(!stored || text(&json["status"]) == "duplicate", "{json}");
+        assert!(!stored || put.duplicate, "{put:?}");
     }
 
     async fn get(&self, intake: &Intake, name: usize) {
-        let answer = ask(intake, "GET", &format!("/v1/files/{}", NAMES[name]), &[], vec![]).await;
-        match self.files.get(&key(name)) {
-            None => assert_eq!(answer.status, 404),
-            Some(which) => {
-                assert_eq!((answer.status, answer.header("etag")), (200, etag(*which).as_str()));
-                assert!(answer.body == content(*which));
-            }
+        let found = intake.find(&name_key(name)).await.unwrap();
+        let expected = self.files.get(&of(name));
+        assert_eq!(found.as_ref().map(|file| file.record.digest), expected.map(|of| digest(*of)));
+        if let Some((file, which)) = found.zip(expected) {
+            let bytes = requests::range(intake, &file, 0, file.record.size).unwrap();
+            assert!(bytes == content(*which));
         }
     }
 
     async fn range(&self, intake: &Intake, name: usize, from: usize, length: usize) {
-        let range = format!("bytes={from}-{}", from + length - 1);
-        let path = format!("/v1/files/{}", NAMES[name]);
-        let answer = ask(intake, "GET", &path, &[("range", &range)], vec![]).await;
-        let Some(which) = self.files.get(&key(name)) else {
-            assert_eq!(answer.status, 404);
-            return;
-        };
-        let bytes = content(*which);
-        match bytes.get(from..).filter(|rest| !rest.is_empty()) {
-            None => assert_eq!(answer.status, 416),
-            Some(rest) => {
-                assert_eq!(answer.status, 206);
-                assert!(answer.body == rest[..length.min(rest.len())]);
-            }
+        let found = intake.find(&name_key(name)).await.unwrap();
+        let expected = self.files.get(&of(name));
+        assert_eq!(found.is_some(), expected.is_some());
+        if let Some((file, which)) = found.zip(expected) {
+            let end = (from + length) as u64;
+            let read = requests::range(intake, &file, from as u64, end).unwrap();
+            let bytes = content(*which);
+            let rest = bytes.get(from..).unwrap_or_default();
+            assert!(read == rest[..length.min(rest.len())]);
         }
     }
 
     /// Pages through a listing and compares all of it with the model.
     async fn list(&self, intake: &Intake, prefix: usize, limit: usize) {
-        let (mut found, mut cursor) = (Vec::new(), String::new());
+        let filter = FileFilter { prefix: Some(PREFIXES[prefix].into()), ..FileFilter::default() };
+        let mut found: Vec<(String, String)> = Vec::new();
         loop {
-            let path = format!("/v1/files?prefix={}&limit={limit}{cursor}", PREFIXES[prefix]);
-            let page = ask(intake, "GET", &path, &[], vec![]).await.json();
-            for file in page["files"].as_array().unwrap() {
-                found.push((text(&file["namespace"]).to_owned(), text(&file["name"]).to_owned()));
+            let page = intake.list(filter.clone(), found.last().cloned(), limit).await.unwrap();
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
             }
-            let Some(next) = page["next_cursor"].as_str() else { break };
-            cursor = format!("&cursor={}", next.replace('食', "%E9%A3%9F").replace(' ', "%20"));
+            let names = page.iter().map(|file| (file.namespace.to_string(), file.name.to_string()));
+            found.extend(names);
         }
         let expected = self.files.keys().filter(|(_, name)| name.starts_with(PREFIXES[prefix]));
         assert!(found.iter().eq(expected), "{found:?}");
     }
 
     async fn count_documents(&self, intake: &Intake) {
-        let page = ask(intake, "GET", "/v1/documents/d?limit=1", &[], vec![]).await;
-        if self.documents == 0 {
-            assert_eq!(page.status, 404);
-        } else {
-            assert_eq!(page.json()["count"], self.documents);
-        }
+        let page = documents(intake, &namespace("d")).await.unwrap();
+        let count = page.map(|page| (page.info.row_count, page.documents.len()));
+        let expected = (self.documents > 0).then_some((self.documents as u64, self.documents));
+        assert_eq!(count, expected);
     }
 }
 
@@ -209,7 +194,7 @@ fn run(steps: &[Step]) {
         options.limits.packed_size_max = PACKED;
         options.segment_size = 64 << 10;
     });
-    let (intake, options, dir) = house.take_apart();
+    let House { intake, options, dir } = house;
     let mut intake = Some(intake);
     let mut model = Model::default();
     for step in steps {
@@ -220,7 +205,8 @@ fn run(steps: &[Step]) {
                     old.close().unwrap();
                 }
                 drop(old);
-                intake = Some(open(options.clone(), Arc::new(RealFs)).0);
+                let opened = open_on(options.clone(), Arc::new(RealFs)).unwrap();
+                intake = Some(opened.0);
             }
             _ => runtime.block_on(model.step(intake.as_ref().unwrap(), step)),
         }

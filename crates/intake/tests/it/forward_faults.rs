@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_api::intake::router;
 use forebay_base::fs::RealFs;
 use forebay_intake::fsck::fsck;
-use forebay_intake::{Intake, IntakeOptions};
+use forebay_intake::{Intake, IntakeError, IntakeOptions};
 use tempfile::TempDir;
 
-use super::elsewhere::{Elsewhere, caught_up, until};
-use super::support::{Answer, directory, open, send};
+use crate::elsewhere::{Elsewhere, caught_up, until};
+use crate::requests::{Reply, post, put};
+use crate::support::{directory, key, namespace, open_with};
 
 /// An intake that forwards, and its database.
 struct House {
@@ -33,7 +33,7 @@ impl House {
         options.decision.documents_min = 1;
         options.forward = Some(elsewhere.options());
         change(&mut options);
-        let (intake, _) = open(options.clone(), Arc::new(RealFs));
+        let intake = open_with(options.clone()).unwrap();
         Self { intake, elsewhere, options, dir }
     }
 
@@ -43,18 +43,22 @@ impl House {
         intake.close().unwrap();
         drop(intake);
         change(&mut options);
-        let (intake, _) = open(options.clone(), Arc::new(RealFs));
+        let intake = open_with(options.clone()).unwrap();
         Self { intake, elsewhere, options, dir }
     }
 
-    async fn post(&self, path: &str, body: String) -> Answer {
-        send(router(&self.intake), "POST", &format!("/v1/documents/{path}"), &[], body).await
+    async fn try_post(&self, name: &str, body: &str) -> Result<Reply, IntakeError> {
+        post(&self.intake, &namespace(name), None, body).await
+    }
+
+    async fn post(&self, name: &str, body: &str) {
+        let reply = self.try_post(name, body).await.unwrap();
+        assert!(matches!(reply.status, 200..300), "{reply:?}");
     }
 
     /// Posts documents of about `size` bytes in all to the namespace, in one request.
     async fn fill(&self, namespace: &str, round: u64, size: usize) {
-        let answer = self.post(namespace, lines(round, size)).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
+        self.post(namespace, &lines(round, size)).await;
     }
 
     async fn check_same(&self, at: &str) {
@@ -93,9 +97,9 @@ async fn what_is_taken_is_in_the_database_byte_for_byte_and_in_tables_alike() {
     // Longer than what is handed over in memory, and in several entries of the log.
     house.fill("rows", 2, 3 << 20).await;
     house.fill("other", 3, 1 << 20).await;
-    house.post("mixed", "[{\"a\": 1},\n {\"b\":\t[{}]}, {\"a\":\"x\"}]".into()).await;
-    house.post("rows", "{\"round\":4,\"new\":true}\n".into()).await;
-    house.post("rows", "{\"round\":\"no number\",\"new\":[1]}".into()).await;
+    house.post("mixed", "[{\"a\": 1},\n {\"b\":\t[{}]}, {\"a\":\"x\"}]").await;
+    house.post("rows", "{\"round\":4,\"new\":true}\n").await;
+    house.post("rows", "{\"round\":\"no number\",\"new\":[1]}").await;
     house.check_same("live").await;
     let status = house.intake.database().unwrap();
     let written: u64 = ["rows", "other", "mixed"]
@@ -118,7 +122,7 @@ async fn while_the_database_is_away_documents_are_taken_spilled_and_leave_the_lo
     house.elsewhere.go_away(true);
     for round in 1..=20 {
         house.fill("rows", round, 100_000).await;
-        house.post("mixed", format!("{{\"round\": {round}}}\n\n[]")).await;
+        house.post("mixed", &format!("{{\"round\": {round}}}\n\n[]")).await;
     }
     until("all of it is spilled", || {
         let status = house.intake.database().unwrap();
@@ -154,8 +158,8 @@ async fn spilled_documents_can_be_read_by_people_and_programs() {
     house.fill("rows", 0, 100).await;
     house.check_same("before").await;
     house.elsewhere.go_away(true);
-    house.post("rows", "{ \"round\": 1,\n  \"text\": \"a\\nb\" }{\"round\":2}".into()).await;
-    send(router(&house.intake), "GET", "/v1/documents", &[], "").await;
+    house.post("rows", "{ \"round\": 1,\n  \"text\": \"a\\nb\" }{\"round\":2}").await;
+    house.intake.namespaces().await.unwrap();
     until("it is spilled", || {
         let status = house.intake.database().unwrap();
         status.spill_bytes > 0 && status.log_bytes_kept == 0
@@ -180,7 +184,7 @@ async fn a_new_database_gets_what_has_left_the_log_long_ago() {
     for round in 0..30 {
         house.fill(["a", "b", "c"][round % 3], round as u64, 60_000).await;
     }
-    house.post("mixed", "[{\"a\":1},{\"b\":2}]".into()).await;
+    house.post("mixed", "[{\"a\":1},{\"b\":2}]").await;
     // Closing puts the document database onto stable storage: its documents may leave the log.
     let house = house.reopen(|_| {});
     house.intake.reclaim().await.unwrap();
@@ -237,7 +241,7 @@ async fn a_call_that_fails_before_or_after_it_was_done_doubles_and_loses_nothing
         while !house.elsewhere.has_failed() {
             house.fill("rows", round, 500).await;
             if at % 3 == 0 {
-                house.post("mixed", format!("{{\"at\":{at}}}")).await;
+                house.post("mixed", &format!("{{\"at\":{at}}}")).await;
             }
             at += 1;
             caught_up(&house.intake).await;
@@ -259,22 +263,19 @@ async fn a_full_spill_keeps_the_log_and_a_full_log_refuses_until_the_database_is
     house.elsewhere.go_away(true);
     let mut accepted = 0;
     let refused = loop {
-        let answer = house.post("rows", lines(accepted, 50_000)).await;
-        if answer.status != 201 {
-            break answer;
+        if let Err(error) = house.try_post("rows", &lines(accepted, 50_000)).await {
+            break error;
         }
         accepted += 1;
         assert!(accepted < 1_000, "it never refuses");
     };
-    assert_eq!(refused.error(), (503, "database_behind".into()));
-    assert_eq!(refused.header("retry-after"), "1");
+    assert!(matches!(refused, IntakeError::DatabaseBehind { .. }), "{refused:?}");
     let status = house.intake.database().unwrap();
     assert!(status.spill_is_full && status.spill_bytes <= 300_000, "{status:?}");
     assert!(house.spill_bytes() <= 300_000 && status.log_bytes_kept > 500_000, "{status:?}");
     assert!(accepted >= 12, "{accepted}");
     // Files are not affected.
-    let put = send(router(&house.intake), "PUT", "/v1/files/a/b", &[], "x").await;
-    assert_eq!(put.status, 201);
+    assert!(put(&house.intake, &key("a", "b"), b"x").await.unwrap().created);
     house.elsewhere.go_away(false);
     house.check_same("after").await;
     until("the log is given up", || house.intake.database().unwrap().log_bytes_kept < 500_000);
@@ -293,9 +294,9 @@ async fn a_database_of_another_intake_is_left_alone_unless_it_is_adopted() {
     drop(intake);
     let mut options = IntakeOptions::new(dir.path().join("intake"));
     options.forward = Some(elsewhere.options());
-    let (other, _) = open(options, Arc::new(RealFs));
-    let posted = send(router(&other), "POST", "/v1/documents/rows", &[], "{\"a\":1}").await;
-    assert_eq!(posted.status, 201, "the intake goes on");
+    let other = open_with(options).unwrap();
+    let posted = post(&other, &namespace("rows"), None, "{\"a\":1}").await.unwrap();
+    assert_eq!(posted.status, 201, "the intake continues");
     until("it is refused", || other.database().unwrap().state.name() == "refused");
     let reason = other.database().unwrap().reason.unwrap();
     assert!(reason.contains("has no record"), "{reason}");
@@ -305,12 +306,12 @@ async fn a_database_of_another_intake_is_left_alone_unless_it_is_adopted() {
     // The forwarding state is lost: the operator may confirm that the database is the right one.
     std::fs::remove_file(own.dir.join("forward.json")).unwrap();
     let mut options = own;
-    let (intake, _) = open(options.clone(), Arc::new(RealFs));
+    let intake = open_with(options.clone()).unwrap();
     until("it is refused", || intake.database().unwrap().state.name() == "refused");
     intake.close().unwrap();
     drop(intake);
     options.forward.as_mut().unwrap().adopt = true;
-    let (intake, _) = open(options.clone(), Arc::new(RealFs));
+    let intake = open_with(options.clone()).unwrap();
     caught_up(&intake).await;
     elsewhere.check_same(&options.dir, "adopted");
 }
@@ -340,7 +341,7 @@ async fn a_database_that_was_set_back_is_brought_up_again() {
         std::fs::remove_file(path).unwrap_or_default();
     }
     std::fs::copy(&copy, &elsewhere.path).unwrap();
-    let (intake, _) = open(options.clone(), Arc::new(RealFs));
+    let intake = open_with(options.clone()).unwrap();
     caught_up(&intake).await;
     elsewhere.check_same(&options.dir, "brought up");
 }
@@ -382,7 +383,7 @@ async fn a_database_that_lost_rows_behind_its_position_is_reported_and_an_empty_
     drop(database);
     drop(forebay_sqlite::SqliteSink::open(&elsewhere.path).unwrap());
     assert_eq!(elsewhere.documents("idle").len(), 3);
-    let (intake, _) = open(options.clone(), Arc::new(RealFs));
+    let intake = open_with(options.clone()).unwrap();
     until("it is found out", || intake.database().unwrap().state.name() == "refused");
     let reason = intake.database().unwrap().reason.unwrap();
     assert!(reason.contains("no documents of idle after 3"), "{reason}");
@@ -442,30 +443,4 @@ async fn a_check_of_everything_reads_the_spill_and_names_what_is_damaged() {
     let report = check();
     assert_eq!(report.findings.len(), 1, "{report:?}");
     assert_eq!((report.findings[0].kind, report.findings[0].path.as_ref()), ("spill", Some(&path)));
-}
-
-#[tokio::test]
-async fn a_refused_namespace_is_named_and_tried_again_on_request() {
-    let house = House::new();
-    let replay = async |query: &str| {
-        let path = format!("/v1/database/replay{query}");
-        send(router(&house.intake), "POST", &path, &[], "").await
-    };
-    house.post("broken", "{\"n\":1}".to_owned()).await;
-    caught_up(&house.intake).await;
-    assert_eq!(replay("?namespace=broken").await.error(), (404, "not_found".into()));
-    assert_eq!(replay("?bogus=1").await.error(), (400, "query".into()));
-    assert_eq!(replay("").await.status, 202);
-    house.elsewhere.run("CREATE UNIQUE INDEX mine ON broken (n)");
-    house.post("broken", "{\"n\":1}".to_owned()).await;
-    let held = || house.intake.database().unwrap().quarantined;
-    until("it is quarantined", || held().iter().any(|held| held.documents_waiting == 1));
-    let asked = replay("?namespace=broken").await;
-    assert_eq!(asked.status, 202, "{asked:?}");
-    let refused = &asked.json()["quarantined"][0];
-    assert_eq!(refused["namespace"], "broken");
-    assert!(refused["reason"].as_str().unwrap().contains("UNIQUE constraint failed"), "{refused}");
-    house.elsewhere.run("DROP INDEX mine");
-    assert_eq!(replay("").await.status, 202);
-    house.check_same("after the replay").await;
 }

@@ -13,7 +13,8 @@ use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, OpenError};
 
-use super::crash::{Oracle, Place, block_on};
+use crate::crash::{Oracle, Setup};
+use crate::support::{CATALOGUE, DOCUMENTS, block_on, directory};
 
 /// Everything as it was at one moment.
 struct Moment {
@@ -21,9 +22,6 @@ struct Moment {
     views: PathBuf,
     oracle: Oracle,
 }
-
-pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
-pub(crate) const DOCUMENTS: &str = "documents.sqlite";
 
 /// Copies a view that is not being written, its write-ahead log with it.
 pub(crate) fn copy_view(view: &str, from: &Path, to: &Path) {
@@ -37,8 +35,8 @@ pub(crate) fn copy_view(view: &str, from: &Path, to: &Path) {
 }
 
 /// Runs a workload and keeps what every few steps left.
-fn moments(place: &Place, disk: &SimFs, seed: u64, kept: &Path) -> Vec<Moment> {
-    let intake = place.open(disk).unwrap();
+fn moments(setup: &Setup, disk: &SimFs, seed: u64, kept: &Path) -> Vec<Moment> {
+    let intake = setup.open(disk).unwrap();
     let (mut oracle, mut rng) = (Oracle::default(), Rng::new(seed));
     let mut moments = Vec::new();
     for at in 0..5 {
@@ -51,8 +49,8 @@ fn moments(place: &Place, disk: &SimFs, seed: u64, kept: &Path) -> Vec<Moment> {
             }
         });
         let views = kept.join(at.to_string());
-        copy_view(CATALOGUE, &place.options.dir, &views);
-        copy_view(DOCUMENTS, &place.options.dir, &views);
+        copy_view(CATALOGUE, &setup.options.dir, &views);
+        copy_view(DOCUMENTS, &setup.options.dir, &views);
         moments.push(Moment { disk: disk.fork(), views, oracle: oracle.clone() });
     }
     intake.close().unwrap();
@@ -61,36 +59,36 @@ fn moments(place: &Place, disk: &SimFs, seed: u64, kept: &Path) -> Vec<Moment> {
 
 /// Opens a log with views of other moments.
 fn open(
-    place: &Place,
+    setup: &Setup,
     log: &SimFs,
     catalogue: &Moment,
     documents: &Moment,
 ) -> Result<Intake, OpenError> {
-    place.lose_views();
-    copy_view(CATALOGUE, &catalogue.views, &place.options.dir);
-    copy_view(DOCUMENTS, &documents.views, &place.options.dir);
-    place.open(log)
+    setup.lose_views();
+    copy_view(CATALOGUE, &catalogue.views, &setup.options.dir);
+    copy_view(DOCUMENTS, &documents.views, &setup.options.dir);
+    setup.open(log)
 }
 
 #[test]
 fn no_view_that_a_power_cut_leaves_shows_what_the_log_has_lost() {
     for (seed, durability) in [(30, "os"), (40, "interval:1h"), (50, "sync")] {
-        let mut place = Place::new();
-        place.options.durability = durability.parse().unwrap();
-        let kept = super::support::directory();
-        let moments = moments(&place, &SimFs::new(seed), seed, kept.path());
+        let mut setup = Setup::new();
+        setup.options.durability = durability.parse().unwrap();
+        let kept = directory();
+        let moments = moments(&setup, &SimFs::new(seed), seed, kept.path());
         let mut refused = 0;
         for (cut_at, cut) in moments.iter().enumerate() {
             for (c, catalogue) in moments.iter().enumerate() {
                 for (d, documents) in moments.iter().enumerate() {
                     let round = (cut_at * 100 + c * 10 + d) as u64;
                     let log = cut.disk.fork().power_off(round);
-                    match open(&place, &log, catalogue, documents) {
+                    match open(&setup, &log, catalogue, documents) {
                         Ok(intake) => {
                             block_on(cut.oracle.clone().judge_whole(&intake, round));
                             intake.close().unwrap();
                             drop(intake);
-                            let report = fsck(&place.options.dir, Arc::new(log), |_| {}).unwrap();
+                            let report = fsck(&setup.options.dir, Arc::new(log), |_| {}).unwrap();
                             assert!(report.findings.is_empty(), "{durability} {round}: {report:?}");
                         }
                         Err(error) => {
@@ -99,7 +97,7 @@ fn no_view_that_a_power_cut_leaves_shows_what_the_log_has_lost() {
                             let short =
                                 matches!(error, OpenError::LogShort { .. } | OpenError::Log(_));
                             assert!(short, "{durability} {round}: {error:?}");
-                            let report = fsck(&place.options.dir, Arc::new(log), |_| {}).unwrap();
+                            let report = fsck(&setup.options.dir, Arc::new(log), |_| {}).unwrap();
                             let reported =
                                 report.findings.iter().any(|finding| finding.kind == "log");
                             assert!(reported, "{durability} {round}: {report:?}");

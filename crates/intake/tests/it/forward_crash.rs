@@ -7,29 +7,27 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_api::intake::router;
-use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Fault, SimFs};
 use forebay_intake::{Intake, IntakeOptions, OpenError};
 use tempfile::TempDir;
 
-use super::crash::block_on;
-use super::elsewhere::{Elsewhere, caught_up, until};
-use super::support::{NOW_MS, directory, send};
-use super::views::{CATALOGUE, DOCUMENTS, copy_view};
+use crate::elsewhere::{Elsewhere, caught_up, until};
+use crate::requests::post;
+use crate::support::{CATALOGUE, DOCUMENTS, block_on, directory, namespace, open_on};
+use crate::views::copy_view;
 
 const ELSEWHERE: &str = "elsewhere.sqlite";
 
 /// Approximate number of operations cut: a prime step apart, so that every kind is met.
 const STEP: u64 = 5;
 
-struct Place {
+struct Setup {
     dir: TempDir,
     options: IntakeOptions,
     elsewhere: Elsewhere,
 }
 
-impl Place {
+impl Setup {
     fn new() -> Self {
         let dir = directory();
         let elsewhere = Elsewhere::new(dir.path().join(ELSEWHERE));
@@ -41,8 +39,7 @@ impl Place {
     }
 
     fn open(&self, disk: &SimFs) -> Result<Intake, OpenError> {
-        let clock = Arc::new(ManualClock::new(NOW_MS));
-        Intake::open(self.options.clone(), Arc::new(disk.clone()), clock).map(|(intake, _)| intake)
+        open_on(self.options.clone(), Arc::new(disk.clone())).map(|(intake, _)| intake)
     }
 
     /// Copies the databases to `kept`.
@@ -84,11 +81,9 @@ impl Sent {
             let body: String = (0..2)
                 .map(|at| format!("{{\"r\":{request},\"at\":{at},\"p\":\"{pad}\"}}\n"))
                 .collect();
-            let path =
-                if request.is_multiple_of(3) { "/v1/documents/b" } else { "/v1/documents/a" };
-            let headers = [("content-type", "application/x-ndjson")];
-            let answer = send(router(intake), "POST", path, &headers, body).await;
-            if answer.status == 201 {
+            let name = if request.is_multiple_of(3) { "b" } else { "a" };
+            if let Ok(reply) = post(intake, &namespace(name), None, &body).await {
+                assert_eq!(reply.status, 201, "{reply:?}");
                 self.acknowledged.push(request);
             }
         }
@@ -96,7 +91,7 @@ impl Sent {
 }
 
 /// The work that is cut: the database fails, documents are spilled and leave the log, it returns.
-fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
+fn work(setup: &Setup, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
     let wait = |what: &str, is_so: &dyn Fn() -> bool| {
         until(what, || is_so() || disk.stopped() || intake.ready().is_err());
     };
@@ -108,7 +103,7 @@ fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
         status.state.name() == "stopped"
             || status.state.name() == "following" && status.documents_waiting == 0
     };
-    place.elsewhere.go_away(true);
+    setup.elsewhere.go_away(true);
     block_on(async {
         sent.send(intake, 12).await;
         wait("it is spilled", &|| {
@@ -118,7 +113,7 @@ fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
         });
         intake.reclaim().await.unwrap_or_default();
         sent.send(intake, 4).await;
-        place.elsewhere.go_away(false);
+        setup.elsewhere.go_away(false);
         wait("it is back", &settled);
         sent.send(intake, 3).await;
         wait("it follows", &settled);
@@ -128,21 +123,21 @@ fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
 
 /// Opens what is left with the database available: everything acknowledged is in it, once, in
 /// order.
-fn judge(place: &Place, disk: &SimFs, sent: &Sent, at: &str) {
-    place.elsewhere.go_away(false);
-    let intake = place.open(disk).unwrap_or_else(|error| panic!("{at}: {error:?}"));
+fn judge(setup: &Setup, disk: &SimFs, sent: &Sent, at: &str) {
+    setup.elsewhere.go_away(false);
+    let intake = setup.open(disk).unwrap_or_else(|error| panic!("{at}: {error:?}"));
     block_on(async {
         caught_up(&intake).await;
         // It continues: new documents do not collide with earlier ones.
         let body = "{\"r\":1000000,\"at\":0,\"p\":\"\"}\n{\"r\":1000000,\"at\":1,\"p\":\"\"}\n";
-        let answer = send(router(&intake), "POST", "/v1/documents/a", &[], body).await;
-        assert_eq!(answer.status, 201, "{at}: {answer:?}");
+        let reply = post(&intake, &namespace("a"), None, body).await.unwrap();
+        assert_eq!(reply.status, 201, "{at}: {reply:?}");
         caught_up(&intake).await;
     });
-    place.elsewhere.check_same(&place.options.dir, at);
+    setup.elsewhere.check_same(&setup.options.dir, at);
     let mut found = Vec::new();
     for namespace in ["a", "b"] {
-        let documents = place.elsewhere.documents(namespace);
+        let documents = setup.elsewhere.documents(namespace);
         let requests: Vec<u64> = documents.iter().map(|it| request(&it.raw)).collect();
         assert!(requests.is_sorted(), "{at}: {namespace} is out of order: {requests:?}");
         found.extend(requests);
@@ -160,10 +155,10 @@ fn request(raw: &[u8]) -> u64 {
 
 /// Runs the work with `fault` at operations a step apart, and checks what is left.
 fn cut_everywhere(fault: Fault, seed: u64) -> u64 {
-    let place = Place::new();
+    let setup = Setup::new();
     let disk = SimFs::new(seed);
     let mut first = Sent::default();
-    let intake = place.open(&disk).unwrap();
+    let intake = setup.open(&disk).unwrap();
     block_on(async {
         first.send(&intake, 4).await;
         caught_up(&intake).await;
@@ -171,25 +166,25 @@ fn cut_everywhere(fault: Fault, seed: u64) -> u64 {
     intake.close().unwrap();
     drop(intake);
     let (before, after) = (directory(), directory());
-    place.keep(before.path());
+    setup.keep(before.path());
     let (mut at, mut cuts) = (seed % STEP, 0);
     loop {
-        place.restore(before.path());
+        setup.restore(before.path());
         let cut = disk.fork();
         cut.plan(at, fault);
         let mut sent = Sent { next: first.next, acknowledged: first.acknowledged.clone() };
-        place.elsewhere.go_away(true);
-        if let Ok(intake) = place.open(&cut) {
-            work(&place, &intake, &cut, &mut sent);
+        setup.elsewhere.go_away(true);
+        if let Ok(intake) = setup.open(&cut) {
+            work(&setup, &intake, &cut, &mut sent);
             // Closing syncs: its error on a broken disk is not tested here.
             intake.close().unwrap_or_default();
         }
         let ended = cut.operations() <= at;
-        place.keep(after.path());
-        judge(&place, &cut.fork().kill(), &sent, &format!("{fault:?} at {at}, killed"));
-        place.restore(after.path());
+        setup.keep(after.path());
+        judge(&setup, &cut.fork().kill(), &sent, &format!("{fault:?} at {at}, killed"));
+        setup.restore(after.path());
         let name = format!("{fault:?} at {at}, power lost");
-        judge(&place, &cut.power_off(at), &sent, &name);
+        judge(&setup, &cut.power_off(at), &sent, &name);
         cuts += 1;
         if ended {
             return cuts;
