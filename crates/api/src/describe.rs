@@ -275,6 +275,14 @@ impl Operation {
         self
     }
 
+    /// Answers this status with JSON of one of two types.
+    #[must_use]
+    pub(crate) fn json_either<A: ToSchema, B: ToSchema>(mut self, status: u16, text: &str) -> Self {
+        let (one, other) = (self.schema::<A>(), self.schema::<B>());
+        let either = OneOfBuilder::new().item(one).item(other);
+        self.answer(status, text, Some((JSON, either.into())))
+    }
+
     /// Answers this status with JSON of this type, or with a [`ProblemBody`].
     #[must_use]
     pub(crate) fn json_or_problem<T: ToSchema>(mut self, status: u16, text: &str) -> Self {

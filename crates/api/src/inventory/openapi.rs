@@ -11,6 +11,7 @@ use utoipa::openapi::path::Parameter;
 use super::answers::{BuildAnswer, ChangeList, InventoryList, PrefixList, PrefixPage, SmallList};
 use super::job::BuildRequest;
 use crate::describe::{Kind, LINES, Operation, PAGE, Routes, needed, path, query};
+use crate::jobs::accepts_jobs_or;
 
 const TAG: &str = "inventories";
 const ABOUT: &str = "Indexes of object store inventories: objects, bytes, classes, sizes and \
@@ -256,13 +257,13 @@ fn diff() -> Operation {
 }
 
 fn build() -> Operation {
-    named("build_inventory", "Build or rebuild an inventory")
+    let operation = named("build_inventory", "Build or rebuild an inventory")
         .text(
             "An existing index is used until the new one is complete, and remains if the build \
              fails.",
         )
-        .takes::<BuildRequest>(true, "What is built, and how")
-        .json::<BuildAnswer>(202, "The build has started")
+        .takes::<BuildRequest>(true, "What is built, and how");
+    accepts_jobs_or::<BuildAnswer>(operation, "The build has started")
         .header(202, "Location", "URL path of its progress")
         .problems(&[
             (400, "The name, the body, a source or the delimiter is not valid"),

@@ -26,7 +26,7 @@ use forebay_jobs::{Queue, Workers};
 use tokio::sync::watch;
 
 use crate::Subsystem;
-pub(crate) use openapi::accepts_jobs;
+pub(crate) use openapi::{accepts_jobs, accepts_jobs_or};
 use worker::{RequestWorker, Sender};
 
 /// Maximum time that closing waits for running jobs.
@@ -45,8 +45,8 @@ impl Shared {
     /// Completes when the server stops.
     async fn closing(&self) {
         let mut closing = self.closing.subscribe();
-        // The sender is this one: it does not go away meanwhile.
-        closing.wait_for(|closing| *closing).await.map_or((), drop);
+        // An error would mean that the sender, which is this one, went away.
+        drop(closing.wait_for(|closing| *closing).await);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The jobs' part of `/openapi.json`. Answers are described by the types that are serialised.
 
 use forebay_jobs::{Priority, Status};
+use utoipa::ToSchema;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Parameter;
 
@@ -34,6 +35,12 @@ pub(crate) fn accepts_jobs(operation: Operation) -> Operation {
         .parameters(parameters())
         .json::<Accepted>(202, "With async: the job is durable, and will run")
         .header(202, "Location", "The job's URL path")
+}
+
+/// The same for routes that start work: their 202 is either answer.
+pub(crate) fn accepts_jobs_or<T: ToSchema>(operation: Operation, text: &str) -> Operation {
+    let text = format!("{text}. With async: the job is durable, and lasts as long as the work");
+    operation.parameters(parameters()).json_either::<T, Accepted>(202, &text)
 }
 
 /// Returns the document.

@@ -6,6 +6,7 @@ use utoipa::openapi::OpenApi;
 use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started};
 use super::routes::RunRequest;
 use crate::describe::{Kind, Operation, PAGE, Routes, path, query};
+use crate::jobs::accepts_jobs_or;
 
 const TAG: &str = "pipelines";
 const ABOUT: &str = "Pipelines that copy rows between databases and files, and their runs.";
@@ -96,9 +97,9 @@ fn of_run(id: &str, summary: &str) -> Operation {
 }
 
 fn start() -> Operation {
-    named("start_pipeline_run", "Start a run")
-        .takes::<RunRequest>(false, "How the run is done")
-        .json::<Started>(202, "The run has started")
+    let operation = named("start_pipeline_run", "Start a run")
+        .takes::<RunRequest>(false, "How the run is done");
+    accepts_jobs_or::<Started>(operation, "The run has started")
         .header(202, "Location", "URL path of the run")
         .problems(&[
             WRONG,

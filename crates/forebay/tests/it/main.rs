@@ -37,6 +37,7 @@ mod intake_http;
 mod intake_kill;
 mod inventory_cli;
 mod inventory_http;
+mod jobs;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_kill;
