@@ -11,8 +11,8 @@
 //! happen once whatever the number of times it runs; the id of the job is what it can recognise it by.
 //!
 //! From the bottom: `id`, `format` (log entries), `body` (what a job was submitted with), `table` (jobs in
-//! memory, and whose turn it is), `queue` (what callers use), `workers` (runs jobs), `shorten` (forgets and
-//! truncates the log).
+//! memory, and whose turn it is), `transitions` (how they change), `queue` (what callers use), `workers`
+//! (runs jobs), `shorten` (forgets and truncates the log).
 //!
 //! This crate deliberately knows no HTTP, reads no configuration, and has no kind of work of its own.
 #![deny(missing_docs, clippy::unwrap_used)]
@@ -28,6 +28,7 @@ mod options;
 mod queue;
 mod shorten;
 mod table;
+mod transitions;
 mod workers;
 
 pub use body::{BodyReader, BodyWriter, INLINE_SIZE_MAX, ReceivedBody};

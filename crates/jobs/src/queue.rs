@@ -1,8 +1,7 @@
 //! What callers use: submit jobs, look at them, cancel them, queue them again.
 //!
 //! Invariants:
-//! - The table and the log change together, under the table's lock: the log has the changes in the order in
-//!   which they happened.
+//! - What an opening makes of the log is what was in memory, but for jobs that were running: they wait.
 //! - What a call returns is as durable as configured.
 
 use std::fmt;
@@ -12,17 +11,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{AppendError, Appended, CommitError, Committer, Log, Lsn};
-use parking_lot::{Mutex, MutexGuard};
+use forebay_log::{CommitError, Committer, Log};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio::task::JoinHandle;
 
-use crate::body::{Bodies, BodyReader, BodyWriter, ReceivedBody};
-use crate::error::{BodyError, JobError, OpenError, SubmitError};
-use crate::format::{self, End, Entry, How, Key, ORDER_SIZE_MAX, StoredBody};
+use crate::body::{Bodies, BodyWriter, ReceivedBody};
+use crate::error::{JobError, OpenError, SubmitError};
+use crate::format;
 use crate::id::JobId;
 use crate::options::Options;
-use crate::table::{Body, Job, Priority, State, Status, Table};
+use crate::table::{Job, Priority, State, Status, Table};
 use crate::workers::Workers;
 
 /// Jobs whose end may be recorded at once.
@@ -417,264 +416,4 @@ fn view(id: JobId, job: &Job) -> JobView {
         progress,
         changes: job.changes,
     }
-}
-
-impl Inner {
-    fn room(&self, table: &Table) -> Result<(), SubmitError> {
-        if table.closed {
-            return Err(SubmitError::Closed);
-        }
-        let (waiting, max) = (table.waiting(), self.options.queued_max);
-        if waiting >= max {
-            return Err(SubmitError::Full { waiting, max });
-        }
-        match self.log.stalled() {
-            Some(source) => Err(SubmitError::Commit(CommitError::Stalled { source })),
-            None => Ok(()),
-        }
-    }
-
-    async fn submit(&self, mut new: NewJob) -> Result<Submitted, SubmitError> {
-        let (size, max) = (new.order.len(), ORDER_SIZE_MAX);
-        if size > max {
-            return Err(SubmitError::TooLarge { size, max });
-        }
-        let id = new.body.as_ref().map_or_else(JobId::new, ReceivedBody::id);
-        let key = new.key.map(|(key, fingerprint)| Key { key, fingerprint });
-        let stored = new.body.as_ref().map_or(StoredBody::None, ReceivedBody::stored);
-        let now_ms = self.clock.now_ms();
-        let submitted = format::Submitted {
-            priority: new.priority,
-            work: &new.work,
-            key,
-            order: &new.order,
-            body: stored,
-        };
-        let mut job = Job::new(&submitted, now_ms);
-        let entry = format::encode(id, now_ms, &Entry::Submitted(submitted));
-        let found = self.append_when(
-            &entry,
-            |table| {
-                if let Some((known, job)) = key.and_then(|key| table.by_key(&key.key)) {
-                    let same = job.key == key;
-                    let found = Submitted { id: known, status: job.status(), is_new: false };
-                    let end = job.stated.1;
-                    return Err(if same {
-                        Ok((found, end))
-                    } else {
-                        Err(SubmitError::KeyReused { job: known })
-                    });
-                }
-                self.room(table).map_err(Err)
-            },
-            |table, appended| {
-                job.stated = (appended.lsn, appended.end);
-                table.add(id, job.clone());
-                (Submitted { id, status: Status::Queued, is_new: true }, appended.end)
-            },
-        );
-        let (found, end) = match found.await {
-            Ok(found) => {
-                if let Some(body) = &mut new.body {
-                    body.keep();
-                }
-                found
-            }
-            Err(Refusal::By(Ok(found))) => found,
-            Err(Refusal::By(Err(error))) => return Err(error),
-            Err(Refusal::Log(error)) => return Err(SubmitError::Append(error)),
-        };
-        self.wake.notify_one();
-        self.log.committed(end).await.map_err(SubmitError::Commit)?;
-        if found.is_new {
-            metrics::counter!("forebay_jobs_submitted_total").increment(1);
-            self.announce(id);
-        }
-        Ok(found)
-    }
-
-    /// Appends an entry and changes the table, both under the table's lock; waits while the log has no room.
-    ///
-    /// * `may`: decides under the lock whether that happens.
-    pub(crate) async fn append_when<T, E>(
-        &self,
-        entry: &[u8],
-        mut may: impl FnMut(&Table) -> Result<(), E>,
-        mut then: impl FnMut(&mut Table, Appended) -> T,
-    ) -> Result<T, Refusal<E>> {
-        loop {
-            {
-                let mut table = self.table.lock();
-                may(&table).map_err(Refusal::By)?;
-                match self.log.try_append(&[entry]) {
-                    Ok(appended) => return Ok(then(&mut table, appended)),
-                    Err(AppendError::Full { .. }) => {}
-                    Err(error) => return Err(Refusal::Log(error)),
-                }
-            }
-            self.log.room(entry.len()).await;
-        }
-    }
-
-    /// Reports a change of a job to observers.
-    pub(crate) fn announce(&self, id: JobId) {
-        let number = {
-            let mut table = self.table.lock();
-            let Some(job) = table.jobs.get_mut(&id) else { return };
-            job.changes += 1;
-            job.changes
-        };
-        // Without observers it goes nowhere.
-        self.changes.send(Change { id, number }).ok();
-    }
-
-    async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
-        if let Some(Job { state: State::Running(control), .. }) = self.table.lock().jobs.get(&id) {
-            control.cancel();
-            return Ok(Status::Running);
-        }
-        let end = End { how: How::Cancelled, result: &[], reason: "" };
-        let now_ms = self.clock.now_ms();
-        let attempts = self.table.lock().jobs.get(&id).map_or(0, |job| job.attempts);
-        let entry = format::encode(id, now_ms, &Entry::Ended { attempts, end });
-        let needed = "only jobs that wait or run can be cancelled";
-        let appended = self.append_when(
-            &entry,
-            |table| allow(table, id, needed, |status| status == Status::Queued),
-            |table, appended| {
-                table.unwait(id);
-                if let Some(job) = table.jobs.get_mut(&id) {
-                    job.state = State::Ending { end: appended.end };
-                }
-                appended
-            },
-        );
-        let appended = appended.await.map_err(|refusal| refusal.of(id))?;
-        self.log.committed(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
-        self.settle(id, How::Cancelled, now_ms, (appended.lsn, 0));
-        Ok(Status::Cancelled)
-    }
-
-    /// Shows that a job has ended, once that is durable.
-    pub(crate) fn settle(&self, id: JobId, how: How, at_ms: u64, result: (Lsn, usize)) {
-        let status = match how {
-            How::Completed => Status::Completed,
-            How::Failed => Status::Failed,
-            How::Cancelled => Status::Cancelled,
-        };
-        let file = {
-            let mut table = self.table.lock();
-            table.end(id, status, at_ms, result);
-            let at = match how {
-                How::Completed => 0,
-                How::Failed => 1,
-                How::Cancelled => 2,
-            };
-            table.ends[at] += 1;
-            // That of a failed job is kept: it may be queued again.
-            let job = table.jobs.get(&id).filter(|_| how != How::Failed);
-            job.map(|job| job.body)
-        };
-        if let Some(Body::File { size, .. }) = file {
-            self.bodies.remove(id, size);
-        }
-        metrics::counter!("forebay_jobs_ended_total", "status" => status.name()).increment(1);
-        self.announce(id);
-    }
-
-    async fn queue_again(&self, id: JobId) -> Result<(), JobError> {
-        let entry = format::encode(id, self.clock.now_ms(), &Entry::QueuedAgain);
-        let needed = "only failed jobs can be queued again";
-        let end = self.append_when(
-            &entry,
-            |table| {
-                if table.closed {
-                    return Err(JobError::Closed);
-                }
-                let (waiting, max) = (table.waiting(), self.options.queued_max);
-                allow(table, id, needed, |status| status == Status::Failed)?;
-                if waiting >= max { Err(JobError::Full { waiting, max }) } else { Ok(()) }
-            },
-            |table, appended| {
-                table.queue_again(id);
-                appended.end
-            },
-        );
-        let end = end.await.map_err(|refusal| refusal.of(id))?;
-        self.log.committed(end).await.map_err(|source| JobError::Commit { id, source })?;
-        self.wake.notify_one();
-        self.announce(id);
-        Ok(())
-    }
-
-    async fn forget(&self, id: JobId) -> Result<(), JobError> {
-        let entry = format::encode(id, self.clock.now_ms(), &Entry::Forgotten);
-        let needed = "only jobs that have ended can be removed; cancel it first";
-        let forgotten = self.append_when(
-            &entry,
-            |table| allow(table, id, needed, Status::is_ended),
-            |table, appended| (table.remove(id), appended.end),
-        );
-        let (job, end) = forgotten.await.map_err(|refusal| refusal.of(id))?;
-        self.log.committed(end).await.map_err(|source| JobError::Commit { id, source })?;
-        if let Some(Body::File { size, .. }) = job.map(|job| job.body) {
-            self.bodies.remove(id, size);
-        }
-        Ok(())
-    }
-
-    /// The body of a job.
-    pub(crate) fn read_body(&self, id: JobId) -> Result<BodyReader, BodyError> {
-        let found = self.table.lock().jobs.get(&id).map(|job| (job.body, job.stated.0));
-        match found {
-            Some((Body::File { size, sha256 }, _)) => self.bodies.reader(id, size, sha256),
-            Some((Body::Inline(_), lsn)) => {
-                let payload = self.log.read(lsn).map_err(BodyError::Read)?;
-                let damaged = || BodyError::Damaged { found: "its entry has none".to_owned() };
-                let (_, _, entry) = format::decode(&payload).map_err(|_| damaged())?;
-                match entry.submitted().map(|submitted| submitted.body) {
-                    Some(StoredBody::Inline(bytes)) => {
-                        Ok(BodyReader::of(Bytes::copy_from_slice(bytes)))
-                    }
-                    _ => Err(damaged()),
-                }
-            }
-            Some((Body::None, _)) | None => Ok(BodyReader::of(Bytes::new())),
-        }
-    }
-
-    /// Locks the table.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-}
-
-/// Why an entry was not appended.
-pub(crate) enum Refusal<E> {
-    By(E),
-    Log(AppendError),
-}
-
-impl Refusal<JobError> {
-    fn of(self, id: JobId) -> JobError {
-        match self {
-            Self::By(error) => error,
-            Self::Log(source) => JobError::Append { id, source },
-        }
-    }
-}
-
-/// Whether a job has a status that permits something.
-fn allow(
-    table: &Table,
-    id: JobId,
-    needed: &'static str,
-    permits: impl Fn(Status) -> bool,
-) -> Result<(), JobError> {
-    let job = table.jobs.get(&id).ok_or(JobError::Unknown(id))?;
-    let status = job.status();
-    if permits(status) {
-        return Ok(());
-    }
-    Err(JobError::Status { id, status: status.name(), needed })
 }

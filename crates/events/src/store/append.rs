@@ -161,22 +161,16 @@ impl Inner {
         });
         let ends = entry::ends(run.ends());
         let count = run.len() as u64;
-        let (kind, events) = match (&encoded, &hashes) {
-            (Some(_), _) => (Kind::Note, entry::events_digest(&ends, run.leaf_bytes())),
-            (None, hashes) => {
-                let hashes = hashes.as_deref().unwrap_or_default();
-                (Kind::Batch, entry::leaves_digest(hashes))
-            }
+        let (kind, events) = match &encoded {
+            Some(_) => (Kind::Note, entry::events_digest(&ends, run.leaf_bytes())),
+            None => (Kind::Batch, entry::leaves_digest(hashes.as_deref().unwrap_or_default())),
         };
         let (mut sequencer, first_seq, end, epoch) = loop {
             let sequencer = lock()?;
             let first_seq = sequencer.next_seq;
             let (log, epoch) = self.journal.get().map_err(not_taken)?;
-            let note = encoded.as_deref();
-            let what =
-                entry::authenticated(first_seq, count as u32, note.unwrap_or_default(), &events);
-            let code = self.entry_code(kind, &log.id(), &what);
-            let header = entry::start(first_seq, count as u32, note, code.as_ref());
+            let place = (first_seq, count as u32);
+            let header = self.entry_start(&log.id(), kind, place, encoded.as_deref(), &events);
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             if let Some(source) = log.stalled() {
                 return Err(AppendError::Waiting(CommitError::Stalled { source }));

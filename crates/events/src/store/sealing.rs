@@ -23,7 +23,7 @@ use super::manifest::Manifest;
 use super::requests::{self, Requests};
 use super::seal::{Code, FileKey, Kind, Sealer, UNAUTHENTIC};
 use crate::checkpoint::{SigningKey, load_key};
-use crate::format::entry::BatchEntry;
+use crate::format::entry::{self, BatchEntry};
 use crate::format::request::RequestNote;
 use crate::format::system::{SystemEntry, UnusedEntry};
 
@@ -155,14 +155,21 @@ impl Inner {
         self.unused.lock().push(("log", reason));
     }
 
-    /// The code of an entry of the log.
-    pub(super) fn entry_code(
+    /// What precedes the events of an entry of the log, with its code.
+    ///
+    /// * `first_seq`, `count`: where its events stand.
+    /// * `events`: their digest.
+    pub(super) fn entry_start(
         &self,
-        kind: Kind,
         log_id: &[u8; 16],
-        authenticated: &[u8],
-    ) -> Option<Code> {
-        Some(self.file_key.as_ref()?.code(kind, log_id, authenticated))
+        kind: Kind,
+        (first_seq, count): (u64, u32),
+        note: Option<&[u8]>,
+        events: &[u8; 32],
+    ) -> Vec<u8> {
+        let what = entry::authenticated(first_seq, count, note.unwrap_or_default(), events);
+        let code = self.file_key.as_ref().map(|key| key.code(kind, log_id, &what));
+        entry::start(first_seq, count, note, code.as_ref())
     }
 
     /// Makes codes, if the store's files have them.

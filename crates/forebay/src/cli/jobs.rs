@@ -1,6 +1,6 @@
 //! `forebay jobs`: the jobs of a running server.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::bail;
 use forebay_base::duration::HumanDuration;
@@ -19,9 +19,6 @@ Examples:
 
 Exit codes: 0 success, and for show and wait: the job has not failed; 1 the job failed or was
 cancelled, it did not end in time, there is no such job, or the server did not answer.";
-
-/// How often a job is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(clap::Subcommand, Debug)]
 #[command(after_help = AFTER_HELP)]
@@ -194,10 +191,14 @@ fn wait(args: &WaitArgs) -> anyhow::Result<Exit> {
         if !matches!(job["status"].as_str(), Some("queued" | "running")) {
             return print(&args.from, &job);
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        // The stream of its events ends with the job.
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let server = Server::new(&args.from.server, args.from.key.as_deref(), "/v1/jobs")?;
+        let in_time = left.is_none_or(|left| !left.is_zero())
+            && server.outlast(&format!("{}/events", path(&args.job)), left)?;
+        if !in_time {
             bail!("job {} has not ended: it is {}", args.job, job["status"]);
         }
-        std::thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A running server, as commands that ask it see it.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 
 use crate::exit::{Coded, Exit};
@@ -79,6 +81,30 @@ impl<'a> Server<'a> {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         self.answer(request.call())
+    }
+
+    /// Reads an answer to its end, however long that takes, and drops it; returns whether that was within
+    /// `limit`.
+    pub(super) fn outlast(&self, path: &str, limit: Option<Duration>) -> anyhow::Result<bool> {
+        let request = ureq::get(format!("{}{path}", self.url));
+        let request = request.config().http_status_as_error(false).timeout_global(limit).build();
+        let request = match self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        };
+        let answer = match request.call() {
+            Ok(answer) if answer.status().is_success() => answer,
+            Err(ureq::Error::Timeout(_)) => return Ok(false),
+            other => return self.answer(other).map(|_| true),
+        };
+        match std::io::copy(&mut answer.into_body().into_reader(), &mut std::io::sink()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Ok(false),
+            Err(error) => {
+                let server = &self.url;
+                Err(error).with_context(|| format!("cannot read the response of {server}"))
+            }
+        }
     }
 
     /// The body of a successful answer.

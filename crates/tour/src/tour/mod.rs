@@ -4,7 +4,7 @@
 //! sockets, is killed under load, started again and sent the rest. Then everything it acknowledged
 //! is read back and compared with what was sent. The same is written to its cache, over RESP, and
 //! log lines to its event store, whose proofs are checked; the tree and the server's own files are
-//! indexed.
+//! indexed. Uploads are accepted as jobs, and run although the server is killed.
 //!
 //! Invariants: the result depends on the `oracle` alone, which holds what was acknowledged and
 //! nothing else; the tour uses the server's public interface only; no server outlives a tour
@@ -22,6 +22,7 @@ mod jobs;
 mod load;
 mod oracle;
 mod pipeline;
+mod queue;
 mod report;
 mod stages;
 mod tally;
@@ -143,6 +144,7 @@ fn make(
     let (server, cache) = tour.cache(report, server)?;
     let (server, mut events) = tour.events(report, server)?;
     let (server, inventory) = tour.inventory(report, server, scratch)?;
+    let server = tour.jobs(report, server)?;
     let chapter = pipeline::Chapter { tree: &files.tree, interrupt, scratch };
     let pipeline = chapter.run(report)?;
     tour.stop_and_check(report, server, &mut events, scratch)?;

@@ -23,7 +23,7 @@ use super::oracle::{Kept, Key};
 use super::report::{self, Report, rate};
 use super::tally::Tally;
 use super::verify::{Presence, Verifier};
-use super::{Plan, cache, disk_bytes, events, inventory};
+use super::{Plan, cache, disk_bytes, events, inventory, queue};
 use crate::child::Server;
 use forebay_console::interrupt::Interrupt;
 
@@ -204,6 +204,12 @@ impl<'a> Tour<'a> {
             start: &|| self.start(),
         }
         .run(report, server)
+    }
+
+    /// Submits jobs, and kills the server before they have run; returns the server that is running at the
+    /// end.
+    pub(super) fn jobs(&mut self, report: &mut Report, server: Server) -> anyhow::Result<Server> {
+        queue::Chapter { interrupt: self.interrupt, start: &|| self.start() }.run(report, server)
     }
 
     fn load<'x>(&self, server: &Server, dying: &'x AtomicBool) -> Load<'x>
