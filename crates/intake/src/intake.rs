@@ -188,8 +188,8 @@ impl Intake {
             verified: Mutex::new(Verified::now()),
             needed_since: OnceLock::new(),
         });
-        let view =
-            ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);
+        let outside = outbox.clone();
+        let view = ViewQueue::new(document_position, documents_durable, held, outside, reserve);
         let view = Arc::new(view);
         let namespaces = Namespaces::new(bounds, &shared.options);
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
@@ -211,8 +211,7 @@ impl Intake {
             _lock: lock,
         };
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let running = Mutex::new(Some(running));
-        let inner = Inner { shared, namespaces, view, bounds, running };
+        let inner = Inner { shared, namespaces, view, bounds, running: Mutex::new(Some(running)) };
         Ok((Self { inner: Arc::new(inner) }, report))
     }
 

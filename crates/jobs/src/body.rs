@@ -300,7 +300,7 @@ impl BodyReader {
     ///
     /// # Errors
     /// [`BodyError::Io`]; [`BodyError::Damaged`]: it differs from what was stored.
-    pub fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub fn read_next(&mut self) -> Result<Option<Bytes>, BodyError> {
         match &mut self.from {
             Source::Bytes(bytes) => {
                 let piece = std::mem::take(bytes);

@@ -203,13 +203,13 @@ fn stream(job: Running, body: BodyReader, failure: Arc<Mutex<Option<BodyError>>>
             }
             let (body, piece) = if body.blocks() {
                 tokio::task::spawn_blocking(move || {
-                    let piece = body.next();
+                    let piece = body.read_next();
                     (body, piece)
                 })
                 .await
                 .ok()?
             } else {
-                let piece = body.next();
+                let piece = body.read_next();
                 (body, piece)
             };
             match piece {

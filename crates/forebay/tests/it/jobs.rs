@@ -82,7 +82,7 @@ fn load(client: usize, url: &str, accepted: &mut Accepted, acks: &Sender<()>) {
     loop {
         let number = accepted.sent;
         accepted.sent += 1;
-        let done = if number % 3 == 0 {
+        let done = if number.is_multiple_of(3) {
             let name = format!("client-{client}/{number}");
             let bytes = format!("{name} ").into_bytes().repeat(1 + number % 7 * 2_000);
             let target = format!("{url}/v1/files/{name}?async=true");

@@ -85,7 +85,7 @@ impl Worker for Recorder {
                 Err(error) => return refused(&error.to_string()),
             };
             loop {
-                match body.next() {
+                match body.read_next() {
                     Ok(Some(piece)) => bytes.extend_from_slice(&piece),
                     Ok(None) => break,
                     Err(error) => return refused(&error.to_string()),
