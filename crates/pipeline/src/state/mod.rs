@@ -305,12 +305,12 @@ mod tests {
             }
         };
         let works = |what: &str| {
-            let state = State::open(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let state = State::open(&path).unwrap_or_else(|error| panic!("{what}: {error:?}"));
             state.begin("next", "p", 100).unwrap();
             assert_eq!(state.runs(Some("p"), 1, 100).unwrap()[0].run, "next", "{what}");
         };
         for (name, bytes) in &whole {
-            for at in (0..bytes.len()).step_by(97) {
+            for at in (0..bytes.len()).step_by(397) {
                 restore();
                 std::fs::write(name, &bytes[..at]).unwrap();
                 works(&format!("{} cut at {at}", name.display()));

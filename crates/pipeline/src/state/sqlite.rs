@@ -196,10 +196,24 @@ impl SqliteRuns {
     }
 }
 
-/// Whether a file is not such a record, or not whole.
+/// Whether a file is not such a record, or not whole: SQLite says so, its tables lack something, or a value
+/// is none that is written.
 fn is_damage(error: &rusqlite::Error) -> bool {
-    let codes = [rusqlite::ErrorCode::NotADatabase, rusqlite::ErrorCode::DatabaseCorrupt];
-    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+    use rusqlite::{Error, ErrorCode};
+    match error {
+        Error::FromSqlConversionFailure(..)
+        | Error::InvalidColumnType(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::Utf8Error(..)
+        | Error::SqlInputError { .. } => true,
+        // `Unknown` is the code of statements that do not fit the tables.
+        error => error.sqlite_error_code().is_some_and(|code| {
+            matches!(
+                code,
+                ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown
+            )
+        }),
+    }
 }
 
 /// Reads the whole file, which is small, for damage.
@@ -207,6 +221,11 @@ fn check(held: &Held) -> rusqlite::Result<()> {
     let (Held::Shared(connection) | Held::Alone(connection)) = held else { return Ok(()) };
     let found: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
     if found == "ok" {
+        let mut statement = connection.prepare(&format!("select {COLUMNS} from runs"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            stored_run(row)?;
+        }
         return Ok(());
     }
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
