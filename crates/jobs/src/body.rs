@@ -87,7 +87,9 @@ impl Bodies {
     }
 
     fn give_back(&self, size: u64) {
-        self.used.fetch_sub(size, Ordering::Relaxed);
+        // A file that was damaged may have been counted with another size.
+        let less = |used: u64| Some(used.saturating_sub(size));
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
     }
 
     /// Opens the file of a job.
@@ -106,6 +108,13 @@ impl Bodies {
         }
         let from = Source::File { file, size, sha256, hasher: Sha256::new() };
         Ok(BodyReader { from, at: 0 })
+    }
+
+    /// Whether a body of this size would have room now.
+    pub(crate) fn has_room(&self, size: u64) -> Result<(), BodyError> {
+        let max = self.max;
+        let fits = self.used().saturating_add(size) <= max;
+        if fits { Ok(()) } else { Err(BodyError::Full { max }) }
     }
 
     /// Bytes of all files.

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use forebay_base::Durability;
 
+/// The longest delay before an attempt, without its random part.
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(3600);
+
 /// Where a queue is, and its limits.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -34,6 +37,13 @@ pub struct Options {
 }
 
 impl Options {
+    /// The longest delay before an attempt, in milliseconds, its random part included.
+    pub(crate) fn delay_max_ms(&self) -> u64 {
+        let doubled = self.retry_after.saturating_mul(1 << self.retries_max.min(20));
+        let longest = doubled.min(DELAY_MAX).saturating_mul(2);
+        u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The defaults, for a queue in `dir`.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) dispatcher: Mutex<Option<JoinHandle<()>>>,
     /// Limits the jobs whose end is being recorded.
     pub(crate) endings: Semaphore,
+    /// Size of the log, in bytes, below which it is not shortened: more after that failed.
+    pub(crate) shorten_from: AtomicU64,
     _lock: Box<dyn Lock>,
 }
 
@@ -203,10 +206,11 @@ impl Queue {
             committer: Mutex::new(None),
             dispatcher: Mutex::new(None),
             endings: Semaphore::new(ENDINGS_MAX),
+            shorten_from: AtomicU64::new(0),
             _lock: lock,
             options,
         };
-        inner.forget_old();
+        // First what is there is counted, then what is forgotten is removed.
         let removed = inner.bodies.sweep(|id| {
             let table = inner.table.lock();
             table.jobs.get(&id).is_some_and(Job::needs_file)
@@ -214,6 +218,7 @@ impl Queue {
         if removed > 0 {
             tracing::info!(removed, "removed bodies without a job");
         }
+        inner.forget_old();
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -229,7 +234,8 @@ impl Queue {
     #[doc(hidden)]
     pub async fn run_one(&self, workers: &Workers) -> bool {
         self.inner.fail_crashed().await;
-        self.inner.lock().make_ready(self.inner.clock.now_ms());
+        let (now_ms, delay_max_ms) = (self.inner.clock.now_ms(), self.inner.options.delay_max_ms());
+        self.inner.lock().make_ready(now_ms, delay_max_ms);
         match self.inner.begin(workers) {
             Some(begun) => {
                 begun.finish().await;
@@ -262,6 +268,17 @@ impl Queue {
         self.inner.room(&self.inner.table.lock())
     }
 
+    /// Checks that a body would have room now, before it is read.
+    ///
+    /// * `size`: what its sender declares, in bytes.
+    ///
+    /// # Errors
+    /// [`BodyError::Full`](crate::BodyError::Full).
+    pub fn check_body(&self, size: u64) -> Result<(), crate::BodyError> {
+        let is_file = size > crate::INLINE_SIZE_MAX as u64;
+        if is_file { self.inner.bodies.has_room(size) } else { Ok(()) }
+    }
+
     /// Accepts a job. When this returns it is durable, and will run.
     ///
     /// # Errors
@@ -281,11 +298,13 @@ impl Queue {
     /// # Errors
     /// [`JobError::Read`]: it is damaged.
     pub fn result(&self, id: JobId) -> Result<Option<Bytes>, JobError> {
-        let at = match self.inner.table.lock().jobs.get(&id) {
-            Some(Job { state: State::Ended { result: (lsn, _), .. }, .. }) => *lsn,
-            _ => return Ok(None),
+        let payload = self.inner.read_stated(id, |job| match &job.state {
+            State::Ended { result: (lsn, _), .. } => Some(*lsn),
+            _ => None,
+        });
+        let Some(payload) = payload.map_err(|source| JobError::Read { id, source })? else {
+            return Ok(None);
         };
-        let payload = self.inner.log.read(at).map_err(|source| JobError::Read { id, source })?;
         let entry = format::decode(&payload).ok();
         Ok(entry.and_then(|(.., entry)| entry.result().map(Bytes::copy_from_slice)))
     }
@@ -331,9 +350,9 @@ impl Queue {
         stats
     }
 
-    /// When the oldest job that has not ended was submitted, in milliseconds since 1970.
+    /// When the oldest job that may still run, as a failed one may, was submitted, in milliseconds since 1970.
     #[must_use]
-    pub fn oldest_unfinished_ms(&self) -> Option<u64> {
+    pub fn oldest_runnable_ms(&self) -> Option<u64> {
         self.inner.table.lock().open.first().map(|(submitted_ms, _)| *submitted_ms)
     }
 
@@ -349,7 +368,7 @@ impl Queue {
     /// # Errors
     /// [`JobError`]: it is not known, or has ended.
     pub async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
-        self.inner.cancel(id).await
+        Arc::clone(&self.inner).cancel(id).await
     }
 
     /// Queues a failed job again, with all its attempts.
@@ -365,7 +384,7 @@ impl Queue {
     /// # Errors
     /// [`JobError`]: it is not known, or has not ended.
     pub async fn forget(&self, id: JobId) -> Result<(), JobError> {
-        self.inner.forget(id).await
+        Arc::clone(&self.inner).forget(id).await
     }
 
     /// Checks that jobs are accepted.
@@ -378,6 +397,12 @@ impl Queue {
             Some(source) => Err(CommitError::Stalled { source }),
             None => Ok(()),
         }
+    }
+
+    /// Lets no further job start, and asks those that run to stop; [`close`](Self::close) waits for them. Does
+    /// not block.
+    pub fn interrupt(&self) {
+        self.inner.interrupt();
     }
 
     /// Lets no further job start, interrupts those that run, and closes the log. What was interrupted runs

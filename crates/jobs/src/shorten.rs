@@ -3,7 +3,9 @@
 //! Invariant: before the log is truncated, everything known is stated behind the truncation, and on
 //! stable storage. An interruption leaves both, and replaying both gives the same.
 
-use forebay_log::Lsn;
+use std::sync::atomic::Ordering;
+
+use forebay_log::{Appended, Lsn};
 
 use crate::error::JobError;
 use crate::format::{self, Entry, How, Kept, KeptState};
@@ -11,6 +13,8 @@ use crate::id::JobId;
 use crate::queue::Inner;
 use crate::table::{Body, Job, State, Status};
 
+/// Number of times a job that changes meanwhile is looked at.
+const ROUNDS_MAX: usize = 10_000;
 /// A log shorter than this is left as it is.
 const SHORT: u64 = 16 << 20;
 
@@ -48,10 +52,14 @@ impl Inner {
     pub(crate) fn shorten_if_long(&self) {
         let needed: u64 = self.lock().jobs.values().map(Job::stated_size).sum();
         let size = self.log.end().0 - self.log.start().0;
-        if size < SHORT.max(2 * needed) || self.log.stalled().is_some() {
+        let from = self.shorten_from.load(Ordering::Relaxed);
+        if size < SHORT.max(2 * needed).max(from) || self.log.stalled().is_some() {
             return;
         }
-        if let Err(error) = self.shorten() {
+        let shortened = self.shorten();
+        // A failure states jobs in vain: it is not repeated each second.
+        self.shorten_from.store(if shortened.is_err() { 2 * size } else { 0 }, Ordering::Relaxed);
+        if let Err(error) = shortened {
             let error = forebay_base::error_chain::chain(&error);
             tracing::error!("cannot shorten the log of the job queue: {error}");
         }
@@ -61,11 +69,14 @@ impl Inner {
     pub(crate) fn shorten(&self) -> Result<(), JobError> {
         let mark = self.log.end();
         let ids: Vec<JobId> = self.lock().jobs.keys().copied().collect();
+        let mut stated = Vec::with_capacity(ids.len());
         for id in ids {
-            self.state_again(id)?;
+            stated.extend(self.state_again(id)?.map(|(before, now)| (id, before, now)));
         }
         let id = JobId(0);
         self.log.sync().map_err(|source| JobError::Commit { id, source })?;
+        // Only now can they be read there.
+        self.lock().restate(&stated);
         // A failure leaves more of the log than is needed.
         if let Err(error) = self.log.truncate_before(mark) {
             tracing::warn!(%error, "cannot truncate the log of the job queue");
@@ -73,11 +84,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Appends what is known of a job, if its last statement is older than `mark`.
-    fn state_again(&self, id: JobId) -> Result<(), JobError> {
-        loop {
-            let Some(before) = self.lock().jobs.get(&id).cloned() else { return Ok(()) };
+    /// Appends what is known of a job, if it is; returns it, and the entry.
+    fn state_again(&self, id: JobId) -> Result<Option<(Job, Appended)>, JobError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(before) = self.lock().jobs.get(&id).cloned() else { return Ok(None) };
             if let State::Ending { end } = before.state {
+                // It is shown as ended soon after.
                 self.log.commit(end).map_err(|source| JobError::Commit { id, source })?;
                 std::thread::yield_now();
                 continue;
@@ -92,19 +104,17 @@ impl Inner {
                 _ => None,
             };
             let entry = kept(id, &before, &stated, ended.as_deref());
-            let mut table = self.lock();
-            let Some(job) = table.jobs.get_mut(&id) else { return Ok(()) };
+            let table = self.lock();
+            let Some(job) = table.jobs.get(&id) else { return Ok(None) };
             if !job.is_same_as(&before) {
                 continue;
             }
             let appended =
                 self.log.append(&[&entry]).map_err(|source| JobError::Append { id, source })?;
-            job.stated = (appended.lsn, appended.end);
-            if let State::Ended { result, .. } = &mut job.state {
-                result.0 = appended.lsn;
-            }
-            return Ok(());
+            return Ok(Some((before, appended)));
         }
+        let (status, needed) = ("changing", "the log is shortened later");
+        Err(JobError::Status { id, status, needed })
     }
 }
 

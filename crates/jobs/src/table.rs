@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_log::Lsn;
+use forebay_log::{Appended, Lsn};
 
 use crate::format::{End, Entry, How, KeptState, Key, StoredBody, Submitted};
 use crate::id::JobId;
@@ -263,7 +263,7 @@ pub(crate) struct Table {
     /// Number of jobs that run, and of those that take long among them.
     pub(crate) running: usize,
     pub(crate) long_running: usize,
-    /// Jobs that have not ended, by the time of their submission.
+    /// Jobs that may still run, failed ones included, by the time of their submission.
     pub(crate) open: BTreeSet<(u64, JobId)>,
     /// Ended jobs by the time of their end.
     pub(crate) ended: BTreeSet<(u64, JobId)>,
@@ -323,7 +323,10 @@ impl Table {
     pub(crate) fn end(&mut self, id: JobId, status: Status, at_ms: u64, result: (Lsn, usize)) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = State::Ended { status, at_ms, result };
-        self.open.remove(&(job.submitted_ms, id));
+        // A failed one may be queued again.
+        if status != Status::Failed {
+            self.open.remove(&(job.submitted_ms, id));
+        }
         self.ended.insert((at_ms, id));
     }
 
@@ -429,6 +432,24 @@ impl Table {
         self.end(id, status, at_ms, (lsn, end.result.len()));
     }
 
+    /// Looks for jobs in the entries that state them again.
+    ///
+    /// * `stated`: each with what it was then, which has to be true still of where it is stated.
+    pub(crate) fn restate(&mut self, stated: &[(JobId, Job, Appended)]) {
+        for (id, before, appended) in stated {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            if job.stated == before.stated {
+                job.stated = (appended.lsn, appended.end);
+            }
+            if let (State::Ended { result, .. }, State::Ended { result: earlier, .. }) =
+                (&mut job.state, &before.state)
+                && result == earlier
+            {
+                result.0 = appended.lsn;
+            }
+        }
+    }
+
     /// Lets the jobs that were running when the process ended wait again.
     pub(crate) fn recover(&mut self) {
         for (id, _) in self.running_jobs() {
@@ -440,9 +461,11 @@ impl Table {
     }
 
     /// Moves jobs whose time has come to those that are ready; returns when the next one is due.
-    pub(crate) fn make_ready(&mut self, now_ms: u64) -> Option<u64> {
+    ///
+    /// * `delay_max_ms`: one that is due later than that was postponed before the clock was set back.
+    pub(crate) fn make_ready(&mut self, now_ms: u64, delay_max_ms: u64) -> Option<u64> {
         while let Some(&(due_ms, id)) = self.due.first() {
-            if due_ms > now_ms {
+            if due_ms > now_ms && due_ms - now_ms <= delay_max_ms {
                 return Some(due_ms);
             }
             self.due.pop_first();
@@ -536,9 +559,9 @@ mod tests {
         table.add(JobId(1), Job { key, ..job(Priority::Normal, "x") });
         table.unwait(JobId(1));
         table.wait(JobId(1), 50);
-        assert_eq!(table.make_ready(49), Some(50));
+        assert_eq!(table.make_ready(49, 100), Some(50));
         assert_eq!(table.next(|_| true), None);
-        assert_eq!(table.make_ready(50), None);
+        assert_eq!(table.make_ready(50, 100), None);
         assert_eq!(table.by_key(&[7; 16]).map(|(id, _)| id), Some(JobId(1)));
         assert!(table.remove(JobId(1)).is_some());
         assert!(table.by_key(&[7; 16]).is_none());

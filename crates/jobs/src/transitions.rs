@@ -5,8 +5,10 @@
 //!   happened.
 //! - A change is reported once its entry is as durable as configured.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use forebay_log::{AppendError, Appended, CommitError, Lsn};
+use forebay_log::{AppendError, Appended, CommitError, Lsn, ReadError};
 use parking_lot::MutexGuard;
 
 use crate::body::{BodyReader, ReceivedBody};
@@ -15,6 +17,7 @@ use crate::format::{self, End, Entry, How, Key, ORDER_SIZE_MAX, StoredBody};
 use crate::id::JobId;
 use crate::queue::{Change, Inner, NewJob, Submitted};
 use crate::table::{Body, Job, State, Status, Table};
+use crate::workers::TICK;
 
 impl Inner {
     pub(crate) fn room(&self, table: &Table) -> Result<(), SubmitError> {
@@ -125,11 +128,25 @@ impl Inner {
         self.changes.send(Change { id, number }).ok();
     }
 
-    pub(crate) async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
-        if let Some(Job { state: State::Running(control), .. }) = self.table.lock().jobs.get(&id) {
-            control.cancel();
-            return Ok(Status::Running);
+    pub(crate) async fn cancel(self: Arc<Self>, id: JobId) -> Result<Status, JobError> {
+        loop {
+            if let Some(Job { state: State::Running(control), .. }) = self.lock().jobs.get(&id) {
+                control.cancel();
+                return Ok(Status::Running);
+            }
+            match Arc::clone(&self).cancel_waiting(id).await {
+                // It was started meanwhile.
+                Err(JobError::Status { status: "running", .. }) if self.is_running(id) => {}
+                cancelled => return cancelled,
+            }
         }
+    }
+
+    fn is_running(&self, id: JobId) -> bool {
+        matches!(self.lock().jobs.get(&id), Some(Job { state: State::Running(_), .. }))
+    }
+
+    async fn cancel_waiting(self: Arc<Self>, id: JobId) -> Result<Status, JobError> {
         let end = End { how: How::Cancelled, result: &[], reason: "" };
         let now_ms = self.clock.now_ms();
         let attempts = self.table.lock().jobs.get(&id).map_or(0, |job| job.attempts);
@@ -147,13 +164,63 @@ impl Inner {
             },
         );
         let appended = appended.await.map_err(|refusal| refusal.of(id))?;
-        self.log.committed(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
-        self.settle(id, How::Cancelled, now_ms, (appended.lsn, 0));
+        self.settled(id, How::Cancelled, now_ms, (appended, 0)).await?;
         Ok(Status::Cancelled)
     }
 
-    /// Shows that a job has ended, once that is durable.
-    pub(crate) fn settle(&self, id: JobId, how: How, at_ms: u64, result: (Lsn, usize)) {
+    /// Shows that a job has ended, once that is durable; also if the caller goes away meanwhile.
+    ///
+    /// * `result`: the entry that says so, and the size of its result.
+    pub(crate) async fn settled(
+        self: Arc<Self>,
+        id: JobId,
+        how: How,
+        at_ms: u64,
+        (appended, size): (Appended, usize),
+    ) -> Result<(), JobError> {
+        let task = tokio::spawn(async move {
+            self.durable(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
+            let file = self.settle(id, how, at_ms, (appended.lsn, size));
+            self.remove_file(id, file, appended.end).await;
+            Ok(())
+        });
+        task.await.unwrap_or(Err(JobError::Closed))
+    }
+
+    /// Waits until the log is as durable as configured up to `end`, through a lack of space.
+    pub(crate) async fn durable(&self, end: Lsn) -> Result<(), CommitError> {
+        loop {
+            match self.log.committed(end).await {
+                Err(CommitError::Stalled { source }) => {
+                    if self.lock().closed {
+                        return Err(CommitError::Stalled { source });
+                    }
+                    if self.log.retry().is_err() {
+                        tokio::time::sleep(TICK).await;
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Removes the file of a job's body, once the entry that makes it needless survives a power cut.
+    async fn remove_file(self: &Arc<Self>, id: JobId, file: Option<u64>, end: Lsn) {
+        let Some(size) = file else { return };
+        let inner = Arc::clone(self);
+        let removed = tokio::task::spawn_blocking(move || {
+            // A failure leaves the file to the next opening.
+            if inner.log.sync_to(end).is_ok() {
+                inner.bodies.remove(id, size);
+            }
+        });
+        if let Err(error) = removed.await {
+            tracing::error!(job = %id, %error, "the body of a job was not removed");
+        }
+    }
+
+    /// Shows that a job has ended; returns the size of its file if that is needless now.
+    fn settle(&self, id: JobId, how: How, at_ms: u64, result: (Lsn, usize)) -> Option<u64> {
         let status = match how {
             How::Completed => Status::Completed,
             How::Failed => Status::Failed,
@@ -172,11 +239,12 @@ impl Inner {
             let job = table.jobs.get(&id).filter(|_| how != How::Failed);
             job.map(|job| job.body)
         };
-        if let Some(Body::File { size, .. }) = file {
-            self.bodies.remove(id, size);
-        }
         metrics::counter!("forebay_jobs_ended_total", "status" => status.name()).increment(1);
         self.announce(id);
+        match file {
+            Some(Body::File { size, .. }) => Some(size),
+            _ => None,
+        }
     }
 
     pub(crate) async fn queue_again(&self, id: JobId) -> Result<(), JobError> {
@@ -204,7 +272,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) async fn forget(&self, id: JobId) -> Result<(), JobError> {
+    pub(crate) async fn forget(self: Arc<Self>, id: JobId) -> Result<(), JobError> {
         let entry = format::encode(id, self.clock.now_ms(), &Entry::Forgotten);
         let needed = "only jobs that have ended can be removed; cancel it first";
         let forgotten = self.append_when(
@@ -213,20 +281,26 @@ impl Inner {
             |table, appended| (table.remove(id), appended.end),
         );
         let (job, end) = forgotten.await.map_err(|refusal| refusal.of(id))?;
-        self.log.committed(end).await.map_err(|source| JobError::Commit { id, source })?;
-        if let Some(Body::File { size, .. }) = job.map(|job| job.body) {
-            self.bodies.remove(id, size);
-        }
-        Ok(())
+        let size = job.and_then(|job| match job.body {
+            Body::File { size, .. } => Some(size),
+            _ => None,
+        });
+        let task = tokio::spawn(async move {
+            self.durable(end).await.map_err(|source| JobError::Commit { id, source })?;
+            self.remove_file(id, size, end).await;
+            Ok(())
+        });
+        task.await.unwrap_or(Err(JobError::Closed))
     }
 
     /// The body of a job.
     pub(crate) fn read_body(&self, id: JobId) -> Result<BodyReader, BodyError> {
-        let found = self.table.lock().jobs.get(&id).map(|job| (job.body, job.stated.0));
-        match found {
-            Some((Body::File { size, sha256 }, _)) => self.bodies.reader(id, size, sha256),
-            Some((Body::Inline(_), lsn)) => {
-                let payload = self.log.read(lsn).map_err(BodyError::Read)?;
+        let body = self.lock().jobs.get(&id).map(|job| job.body);
+        match body {
+            Some(Body::File { size, sha256 }) => self.bodies.reader(id, size, sha256),
+            Some(Body::Inline(_)) => {
+                let payload = self.read_stated(id, |job| Some(job.stated.0));
+                let payload = payload.map_err(BodyError::Read)?.unwrap_or_default();
                 let damaged = || BodyError::Damaged { found: "its entry has none".to_owned() };
                 let (_, _, entry) = format::decode(&payload).map_err(|_| damaged())?;
                 match entry.submitted().map(|submitted| submitted.body) {
@@ -236,8 +310,27 @@ impl Inner {
                     _ => Err(damaged()),
                 }
             }
-            Some((Body::None, _)) | None => Ok(BodyReader::of(Bytes::new())),
+            Some(Body::None) | None => Ok(BodyReader::of(Bytes::new())),
         }
+    }
+
+    /// Reads an entry about a job. One that was truncated since it was looked up is stated again later.
+    ///
+    /// * `at`: where it is.
+    pub(crate) fn read_stated(
+        &self,
+        id: JobId,
+        at: impl Fn(&Job) -> Option<Lsn>,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        for _ in 0..3 {
+            let Some(lsn) = self.lock().jobs.get(&id).and_then(&at) else { return Ok(None) };
+            match self.log.read(lsn) {
+                Err(ReadError::BelowStart { .. }) => {}
+                read => return read.map(Some),
+            }
+        }
+        let Some(lsn) = self.lock().jobs.get(&id).and_then(&at) else { return Ok(None) };
+        self.log.read(lsn).map(Some)
     }
 
     /// Locks the table.

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_base::backoff::Backoff;
@@ -25,11 +25,12 @@ use crate::body::BodyReader;
 use crate::error::BodyError;
 use crate::format::{self, End, Entry, How, RESULT_SIZE_MAX};
 use crate::id::JobId;
+use crate::options::DELAY_MAX;
 use crate::queue::Inner;
 use crate::table::{Job, State};
 
 /// How often old jobs are forgotten and a stalled log is tried again.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// A job that was running at this many crashes fails.
 const CRASHES_MAX: u32 = 3;
 
@@ -216,6 +217,7 @@ impl Running {
 /// Starts jobs in their turn until the queue is closed.
 pub(crate) async fn dispatch(inner: Arc<Inner>, workers: Workers) {
     inner.fail_crashed().await;
+    let mut kept = Instant::now();
     loop {
         let woken = inner.wake.notified();
         let next_due_ms = {
@@ -223,14 +225,17 @@ pub(crate) async fn dispatch(inner: Arc<Inner>, workers: Workers) {
             if table.closed {
                 return;
             }
-            table.make_ready(inner.clock.now_ms())
+            table.make_ready(inner.clock.now_ms(), inner.options.delay_max_ms())
         };
         inner.start_ready(&workers);
         let until = next_due_ms.map_or(TICK, |due_ms| {
             Duration::from_millis(due_ms.saturating_sub(inner.clock.now_ms())).min(TICK)
         });
-        if tokio::time::timeout(until.max(Duration::from_millis(1)), woken).await.is_err() {
+        // Waiting in vain is as good as being woken.
+        tokio::time::timeout(until.max(Duration::from_millis(1)), woken).await.unwrap_or(());
+        if kept.elapsed() >= TICK {
             Arc::clone(&inner).keep_up().await;
+            kept = Instant::now();
         }
     }
 }
@@ -284,7 +289,7 @@ impl Inner {
     }
 
     /// Records how an attempt ended.
-    async fn end_attempt(&self, running: &Running, outcome: Outcome) {
+    async fn end_attempt(self: &Arc<Self>, running: &Running, outcome: Outcome) {
         let (id, wish) = (running.id, running.control.wish());
         let last = running.attempt > self.options.retries_max;
         let (how, result, reason) = match outcome {
@@ -320,7 +325,7 @@ impl Inner {
     }
 
     /// Records that a job has ended.
-    pub(crate) async fn end(&self, id: JobId, how: How, mut result: Vec<u8>, reason: &str) {
+    async fn end(self: &Arc<Self>, id: JobId, how: How, mut result: Vec<u8>, reason: &str) {
         let mut reason = reason.to_owned();
         if result.len() > RESULT_SIZE_MAX {
             reason =
@@ -348,11 +353,9 @@ impl Inner {
             tracing::error!(job = %id, "cannot record the end of a job: it runs again after a restart");
             return;
         };
-        match self.log.committed(appended.end).await {
-            Ok(()) => self.settle(id, how, now_ms, (appended.lsn, result.len())),
-            Err(error) => {
-                tracing::error!(job = %id, %error, "the end of a job may be lost: it may run again");
-            }
+        let settled = Arc::clone(self).settled(id, how, now_ms, (appended, result.len()));
+        if let Err(error) = settled.await {
+            tracing::error!(job = %id, %error, "the end of a job may be lost: it may run again");
         }
     }
 
@@ -381,7 +384,7 @@ impl Inner {
     }
 
     /// Fails jobs that were running each time the process crashed.
-    pub(crate) async fn fail_crashed(&self) {
+    pub(crate) async fn fail_crashed(self: &Arc<Self>) {
         let crashed: Vec<JobId> = {
             let table = self.lock();
             let waiting = table.jobs.iter().filter(|(_, job)| !job.status().is_ended());
@@ -410,14 +413,21 @@ impl Inner {
         }
     }
 
-    /// Ends everything: see [`Queue::close`](crate::Queue::close).
-    pub(crate) async fn close(&self, limit: Duration) -> Result<(), CommitError> {
-        let running: Vec<(JobId, Arc<Control>)> = {
+    /// Lets no further job start, and asks those that run to stop.
+    pub(crate) fn interrupt(&self) -> Vec<(JobId, Arc<Control>)> {
+        let running = {
             let mut table = self.lock();
             table.closed = true;
             table.running_jobs()
         };
+        running.iter().for_each(|(_, control)| control.interrupt());
         self.wake.notify_one();
+        running
+    }
+
+    /// Ends everything: see [`Queue::close`](crate::Queue::close).
+    pub(crate) async fn close(&self, limit: Duration) -> Result<(), CommitError> {
+        let running = self.interrupt();
         let dispatcher = self.dispatcher.lock().take();
         if let Some(Err(error)) = match dispatcher {
             Some(task) => Some(task.await),
@@ -425,7 +435,6 @@ impl Inner {
         } {
             tracing::error!(%error, "the dispatcher of the job queue failed");
         }
-        running.iter().for_each(|(_, control)| control.interrupt());
         let all_stopped = async {
             loop {
                 let stopped = self.stopped.notified();
@@ -472,7 +481,7 @@ impl Begun {
     pub(crate) async fn finish(self) {
         let Self { running, worker, durable, slot } = self;
         let inner = Arc::clone(&slot.inner);
-        if let Err(error) = inner.log.committed(durable).await {
+        if let Err(error) = inner.durable(durable).await {
             tracing::error!(job = %running.id, %error, "a job is not durable");
             return;
         }
@@ -525,7 +534,7 @@ async fn attempt(running: &Running, worker: Option<Arc<dyn Worker>>) -> Outcome 
 
 /// The delay after an attempt.
 fn delay(first: Duration, attempt: u32) -> Duration {
-    let mut backoff = Backoff::new(first, Duration::from_secs(3600));
+    let mut backoff = Backoff::new(first, DELAY_MAX);
     let mut delay = first;
     for _ in 0..attempt.min(20) {
         delay = backoff.delay();

@@ -82,10 +82,12 @@ async fn ingest_parts(
     }
     let whole = received.is_ok();
     let print = batch.print.clone().finish();
-    let (status, answer) = batch.finish(received).await;
-    // A batch that was cut short is sent again whole: its parts are recognised, not the batch.
+    let (status, answer, is_final) = batch.finish(received).await;
+    // A batch that was cut short, or of which a part may be stored later, is sent again whole: its parts
+    // are recognised, not the batch.
     if let Keyed::Held(held) = &keyed
         && whole
+        && is_final
     {
         intake.remember(held.record(print), status, &answer).await?;
     }
@@ -280,8 +282,9 @@ impl Batch {
         }))
     }
 
-    /// Commits what is held, waits for everything, and returns the answer.
-    async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
+    /// Commits what is held, waits for everything, and returns the answer, and whether every part would get
+    /// the same again.
+    async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>, bool) {
         for (slot, name, upload, settings) in std::mem::take(&mut self.held) {
             let result = if received.is_ok() {
                 // Fields apply to the whole batch, wherever they are.
@@ -312,7 +315,11 @@ impl Batch {
         let error = received.err().map(|error| PartError::of(&error, error.to_string()));
         let status = if error.is_some() { 207 } else { status(&parts) };
         let namespace = self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str);
-        (status, to_json(&BatchAnswer { error, namespace, parts }))
+        let may_pass = |part: &PartAnswer| {
+            part.error.as_ref().is_some_and(|error| problem::may_pass(error.code))
+        };
+        let is_final = !parts.iter().any(may_pass);
+        (status, to_json(&BatchAnswer { error, namespace, parts }), is_final)
     }
 }
 

@@ -72,6 +72,7 @@ pub fn router(intake: &Intake) -> Router {
 }
 
 pub(crate) use openapi::with_form;
+pub(crate) use problem::may_pass;
 
 /// Returns the description of the routes.
 #[must_use]

@@ -66,6 +66,21 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     }
 }
 
+/// Whether a part of a batch that was refused with a code may be stored later.
+pub(crate) fn may_pass(code: &str) -> bool {
+    matches!(
+        code,
+        "body_incomplete"
+            | "body_too_slow"
+            | "busy"
+            | "database_behind"
+            | "internal"
+            | "storage"
+            | "storage_busy"
+            | "storage_full"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use http::header::RETRY_AFTER;

@@ -11,14 +11,14 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use forebay_jobs::{BodyError, BodyWriter, NewJob, Priority, SubmitError, Submitted};
-use http::header::LOCATION;
+use http::header::{CONTENT_LENGTH, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::Shared;
 use super::answers::Accepted;
-use super::order::{Order, WORK};
+use super::order::{OWN, Order, WORK, target};
 use crate::answer::{answer, json};
 use crate::problem::Problem;
 use crate::query;
@@ -30,7 +30,7 @@ const INGEST: &str = "/v1/ingest";
 /// Accepts a request as a job if it asks for that; passes on any other.
 pub(super) async fn accept(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     match wanted(&request) {
-        Ok(false) => next.run(request).await,
+        Ok(false) => next.run(without_own_parameters(request)).await,
         Ok(true) => {
             let path = request.uri().path().to_owned();
             submit(shared, path, request).await
@@ -44,9 +44,37 @@ pub(super) async fn ingest(State(shared): State<Shared>, request: Request) -> Re
     submit(shared, INGEST.to_owned(), request).await
 }
 
-/// Whether a request asks to be a job. What routes can be is what the API description says: those with
-/// a parameter `async`.
+/// Whether requests of this method and path can be jobs: those that take data, or start long work. The API
+/// description has a parameter `async` for the same.
+fn can_be_job(method: &Method, path: &str) -> bool {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    matches!(
+        (method.as_str(), segments.as_slice()),
+        ("PUT", ["v1", "files", _, _, ..])
+            | ("POST", ["v1", "ingest"] | ["v1", "documents" | "inventories", _])
+            | ("POST", ["v1", "pipelines", _, "runs"])
+    )
+}
+
+/// Handlers know nothing of the parameters of jobs.
+fn without_own_parameters(mut request: Request) -> Request {
+    let uri = request.uri();
+    let is_own =
+        |query: &str| query::pairs(query).iter().any(|(name, _)| OWN.contains(&name.as_str()));
+    if can_be_job(request.method(), uri.path())
+        && uri.query().is_some_and(is_own)
+        && let Ok(uri) = target(uri.path(), uri).parse()
+    {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// Whether a request asks to be a job.
 fn wanted(request: &Request) -> Result<bool, Problem> {
+    if !can_be_job(request.method(), request.uri().path()) {
+        return Ok(false);
+    }
     let query = request.uri().query().unwrap_or_default();
     let flag = |value: Vec<u8>| match value.as_slice() {
         b"" | b"true" | b"1" => Ok(true),
@@ -58,8 +86,7 @@ fn wanted(request: &Request) -> Result<bool, Problem> {
     if !wanted && query::values(query, "priority").next().is_some() {
         return Err(Problem::bad("query", "query parameter \"priority\" needs async=true"));
     }
-    // Reading takes no time.
-    Ok(wanted && !matches!(*request.method(), Method::GET | Method::HEAD))
+    Ok(wanted)
 }
 
 async fn submit(shared: Shared, path: String, request: Request) -> Response {
@@ -77,6 +104,9 @@ async fn submit(shared: Shared, path: String, request: Request) -> Response {
             Problem::bad("header", format!("the value of the header {name} is not visible ASCII"))
         })?;
         shared.queue.check_room().map_err(|error| refused(&error))?;
+        let declared = parts.headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok());
+        let declared = declared.and_then(|size| size.parse().ok()).unwrap_or(0);
+        shared.queue.check_body(declared).map_err(|error| not_stored(&error))?;
         let body = receive(shared.queue.body(), body).await?;
         let digest = body.sha256();
         let body = finish(body).await?;

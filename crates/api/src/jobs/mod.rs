@@ -23,7 +23,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use forebay_jobs::{Queue, Workers};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::Subsystem;
 pub(crate) use openapi::{accepts_jobs, accepts_jobs_or};
@@ -32,6 +32,9 @@ use worker::{RequestWorker, Sender};
 /// Maximum time that closing waits for running jobs.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Maximum number of clients that follow jobs.
+const FOLLOWERS_MAX: usize = 1_000;
+
 /// State of every handler.
 #[derive(Clone)]
 struct Shared {
@@ -39,6 +42,8 @@ struct Shared {
     sender: Arc<Sender>,
     /// Whether the server stops.
     closing: watch::Sender<bool>,
+    /// Clients that may follow a job.
+    followers: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -57,7 +62,8 @@ impl Jobs {
     /// Serves a queue, which is started once all routes are there.
     #[must_use]
     pub fn new(queue: Queue) -> Self {
-        Self(Shared { queue, sender: Arc::default(), closing: watch::channel(false).0 })
+        let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
+        Self(Shared { queue, sender: Arc::default(), closing: watch::channel(false).0, followers })
     }
 }
 
@@ -113,6 +119,7 @@ impl Subsystem for Jobs {
     }
 
     fn drain(&self) {
+        self.0.queue.interrupt();
         self.0.closing.send_replace(true);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! retry: 2000
-//! id: 3                  the number of the change
+//! id: 3                  the number of the change, or end- and its time
 //! event: status          or `progress`, without an id
 //! data: {"job_id":...}   as GET /v1/jobs/{id} answers
 //! ```
@@ -11,15 +11,17 @@
 //! is the end of the job, and a client that has seen it gets 204, which stops it from connecting again.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_jobs::{Change, JobId};
+use forebay_jobs::{Change, JobId, JobView};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -45,16 +47,18 @@ fn follow(shared: Shared, id: JobId, headers: &HeaderMap) -> Result<Response, Pr
     // Before the state is read, so that no change is between the two.
     let changes = shared.queue.changes();
     described(&shared, id)?;
-    let seen =
-        headers.get("last-event-id").and_then(|seen| seen.to_str().ok()?.parse::<u64>().ok());
+    let seen = headers.get("last-event-id").and_then(|seen| seen.to_str().ok());
     let view = shared.queue.job(id);
-    if view.is_some_and(|job| job.status.is_ended() && seen.is_some_and(|seen| seen >= job.changes))
-    {
+    if view.is_some_and(|job| job.status.is_ended() && seen == Some(event_id(&job).as_str())) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         return Ok(response);
     }
-    let follower = Follower { shared, id, changes, sent: None, quiet: 0 };
+    let Ok(permit) = Arc::clone(&shared.followers).try_acquire_owned() else {
+        let text = "too many clients follow jobs";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", text));
+    };
+    let follower = Follower { shared, id, changes, sent: None, quiet: 0, _permit: permit };
     let events = futures_util::stream::unfold(Some(follower), |follower| async move {
         let mut follower = follower?;
         let (text, is_last) = follower.next().await?;
@@ -76,6 +80,15 @@ struct Follower {
     /// The number of the last change that was sent, and the progress.
     sent: Option<(u64, Option<(u64, u64)>)>,
     quiet: u32,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The id of the event of a change. That of the end is the same after a restart, which counts the others again.
+fn event_id(job: &JobView) -> String {
+    match job.ended_ms {
+        Some(ended_ms) => format!("end-{ended_ms}"),
+        None => job.changes.to_string(),
+    }
 }
 
 impl Follower {
@@ -93,7 +106,7 @@ impl Follower {
             if let Some(event) = news {
                 let first = if self.sent.is_none() { "retry: 2000\n" } else { "" };
                 let id = match event {
-                    "status" => format!("id: {}\n", view.changes),
+                    "status" => format!("id: {}\n", event_id(&view)),
                     _ => String::new(),
                 };
                 self.sent = Some((view.changes, view.progress));

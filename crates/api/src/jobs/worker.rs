@@ -26,11 +26,19 @@ use tower::ServiceExt as _;
 
 use super::answers::JobResult;
 use super::order::Order;
+use crate::intake;
 
 /// Maximum size of a response that is kept, in bytes.
 const RESPONSE_SIZE_MAX: usize = 3 << 20;
 /// How often work that continues after the response is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Number of times that may fail.
+const FAILURES_MAX: u32 = 120;
+/// Why a body was not sent to its end.
+enum Cut {
+    Stopped,
+    Unreadable(BodyError),
+}
 
 /// Sends requests to the routes of the server.
 #[derive(Default)]
@@ -83,31 +91,45 @@ impl Sender {
         let Some(order) = Order::decode(job.order()) else {
             return refused("the stored request is of another version", Vec::new());
         };
-        let body = match job.body() {
-            Ok(body) => body,
-            Err(error) => return unreadable(&error),
-        };
-        let failure = Arc::new(Mutex::new(None));
-        let request = match request(job, &order, body, &failure) {
-            Ok(request) => request,
-            Err(error) => {
-                return refused(&format!("the stored request is not valid: {error}"), vec![]);
+        loop {
+            let answered = match self.attempt(job, &order).await {
+                Ok(answered) => answered,
+                Err(outcome) => return outcome,
+            };
+            let Some(follow) = Follow::of(&order) else {
+                return answered.outcome(answered.may_pass());
+            };
+            match answered.status {
+                StatusCode::ACCEPTED => return self.follow(job, follow, &answered).await,
+                // Another build or run of this name is in progress: it ends.
+                StatusCode::CONFLICT if answered.is_in_progress() && !job.is_stopped() => {
+                    tokio::select! {
+                        () = tokio::time::sleep(LOOK_EVERY) => {}
+                        () = job.stopped() => {}
+                    }
+                }
+                _ => return answered.outcome(answered.may_pass()),
             }
-        };
-        let response = self.send(request).await;
-        if let Some(error) = failure.lock().take() {
-            return unreadable(&error);
         }
-        let answered = Answered::read(response).await;
-        if answered.status == StatusCode::ACCEPTED
-            && let Some(follow) = Follow::of(&order)
-        {
-            return self.follow(job, follow, &answered).await;
+    }
+
+    /// Sends the request once.
+    async fn attempt(&self, job: &Running, order: &Order) -> Result<Answered, Outcome> {
+        let body = job.body().map_err(|error| unreadable(&error))?;
+        let cut = Arc::new(Mutex::new(None));
+        let request = request(job, order, body, &cut).map_err(|error| {
+            refused(&format!("the stored request is not valid: {error}"), Vec::new())
+        })?;
+        let answered = Answered::read(self.send(request).await).await;
+        // What a route answers to a body that was cut is not the answer to the request.
+        match cut.lock().take() {
+            None => Ok(answered),
+            Some(Cut::Stopped) => {
+                let reason = "the job was stopped".to_owned();
+                Err(Outcome::Again { result: Vec::new(), reason })
+            }
+            Some(Cut::Unreadable(error)) => Err(unreadable(&error)),
         }
-        // Another run or build of the same name is in progress: it ends.
-        let may_pass = answered.may_pass()
-            || (answered.status == StatusCode::CONFLICT && Follow::of(&order).is_some());
-        answered.outcome(may_pass)
     }
 
     async fn send(&self, request: Request<Body>) -> Response {
@@ -126,7 +148,7 @@ impl Sender {
     async fn follow(&self, job: &Running, follow: Follow, started: &Answered) -> Outcome {
         let path = started.location.clone().filter(|_| follow.status.is_empty());
         let path = path.unwrap_or(follow.status);
-        let mut stopping = false;
+        let (mut stopping, mut failures) = (false, 0);
         loop {
             if job.is_stopped() && !stopping {
                 stopping = true;
@@ -145,8 +167,10 @@ impl Sender {
                     let reason = json["error"].as_str().unwrap_or(end).to_owned();
                     return Outcome::Refused { result: answered.encode(), reason };
                 }
-                None if answered.may_pass() => {}
-                None => return answered.outcome(false),
+                None if answered.may_pass() && !stopping && failures < FAILURES_MAX => {
+                    failures += 1;
+                }
+                None => return answered.outcome(answered.may_pass()),
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -161,7 +185,7 @@ fn request(
     job: &Running,
     order: &Order,
     body: BodyReader,
-    failure: &Arc<Mutex<Option<BodyError>>>,
+    cut: &Arc<Mutex<Option<Cut>>>,
 ) -> Result<Request<Body>, http::Error> {
     let mut request = Request::builder().method(order.method.as_str()).uri(order.target.as_str());
     if let Some(headers) = request.headers_mut() {
@@ -175,7 +199,7 @@ fn request(
         }
     }
     job.progress().set_total(body.size());
-    request.body(stream(job.clone(), body, Arc::clone(failure)))
+    request.body(stream(job.clone(), body, Arc::clone(cut)))
 }
 
 /// A request without a body.
@@ -192,12 +216,13 @@ fn id_value(job: &Running) -> HeaderValue {
 }
 
 /// The stored body, until the job should stop.
-fn stream(job: Running, body: BodyReader, failure: Arc<Mutex<Option<BodyError>>>) -> Body {
+fn stream(job: Running, body: BodyReader, cut: Arc<Mutex<Option<Cut>>>) -> Body {
     let pieces = futures_util::stream::unfold(Some((body, 0)), move |state| {
-        let (job, failure) = (job.clone(), Arc::clone(&failure));
+        let (job, cut) = (job.clone(), Arc::clone(&cut));
         async move {
             let (mut body, sent) = state?;
             if job.is_stopped() {
+                *cut.lock() = Some(Cut::Stopped);
                 let error = io::Error::new(io::ErrorKind::Interrupted, "the job was stopped");
                 return Some((Err(error), None));
             }
@@ -220,7 +245,7 @@ fn stream(job: Running, body: BodyReader, failure: Arc<Mutex<Option<BodyError>>>
                 }
                 Ok(None) => None,
                 Err(error) => {
-                    *failure.lock() = Some(error);
+                    *cut.lock() = Some(Cut::Unreadable(error));
                     Some((Err(io::Error::other("the stored body cannot be read")), None))
                 }
             }
@@ -251,9 +276,28 @@ impl Answered {
         Self { status: parts.status, location, body }
     }
 
+    /// Whether the request, or a part of a batch, may succeed later. What an attempt stored is not stored
+    /// again.
     fn may_pass(&self) -> bool {
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let passes = |error: &Value| error["code"].as_str().is_some_and(intake::may_pass);
+        let parts = json["parts"].as_array().into_iter().flatten();
         self.status.is_server_error()
             || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&self.status)
+            || passes(&json["error"]) && self.is_batch()
+            || json["error"]["code"] == "idempotency_key_in_use"
+            || self.is_batch() && parts.into_iter().any(|part| passes(&part["error"]))
+    }
+
+    /// Whether it is that to a batch of which not everything was stored.
+    fn is_batch(&self) -> bool {
+        [StatusCode::MULTI_STATUS, StatusCode::UNPROCESSABLE_ENTITY].contains(&self.status)
+    }
+
+    /// Whether another build or run is in progress.
+    fn is_in_progress(&self) -> bool {
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        matches!(json["error"]["code"].as_str(), Some("building" | "running"))
     }
 
     /// The result of the job.
@@ -265,10 +309,11 @@ impl Answered {
 
     fn outcome(&self, may_pass: bool) -> Outcome {
         let result = self.encode();
-        if self.status.is_success() {
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        // A batch that ended early is not done, though parts of it are.
+        if self.status.is_success() && !may_pass && json["error"].is_null() {
             return Outcome::Done(result);
         }
-        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let message = json["error"]["message"].as_str().unwrap_or_default();
         let reason = format!("status {}: {message}", self.status.as_u16());
         if may_pass {
@@ -290,6 +335,7 @@ fn unreadable(error: &BodyError) -> Outcome {
         BodyError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
             Outcome::Again { result: Vec::new(), reason }
         }
+        BodyError::Read(_) => Outcome::Again { result: Vec::new(), reason },
         _ => refused(&reason, Vec::new()),
     }
 }

@@ -162,7 +162,8 @@ impl App {
     pub async fn stop(&self, limit: Duration) -> anyhow::Result<bool> {
         self.stop.advance(Stage::Draining);
         let subsystems = self.opened.get().map_or(&[][..], |opened| &opened.subsystems);
-        for subsystem in subsystems {
+        // As below: what was opened last uses what was opened before.
+        for subsystem in subsystems.iter().rev() {
             subsystem.drain();
         }
         let finished = self.stop.drained(limit).await;

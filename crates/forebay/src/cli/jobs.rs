@@ -185,7 +185,7 @@ fn print(from: &ServerArgs, job: &Value) -> anyhow::Result<Exit> {
 }
 
 fn wait(args: &WaitArgs) -> anyhow::Result<Exit> {
-    let deadline = args.timeout.map(|timeout| Instant::now() + timeout.get());
+    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout.get()));
     loop {
         let job = ask(&args.from, |server| server.get(&path(&args.job), JSON))?;
         if !matches!(job["status"].as_str(), Some("queued" | "running")) {

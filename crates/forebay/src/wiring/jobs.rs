@@ -13,7 +13,8 @@ use crate::config::Config;
 use crate::layout;
 use crate::serve::Subsystem;
 
-/// Opens the queue in the data directory. The intake remembers the requests of jobs that have not ended.
+/// Opens the queue in the data directory. From here on the intake remembers the requests of jobs that may
+/// still run, so this comes right after opening it.
 pub(super) fn open(config: &Config, intake: &Intake) -> anyhow::Result<Arc<dyn Subsystem>> {
     let from = &config.jobs;
     let options = Options {
@@ -36,6 +37,6 @@ pub(super) fn open(config: &Config, intake: &Intake) -> anyhow::Result<Arc<dyn S
     let [waiting, ..] = stats.by_status;
     tracing::info!(waiting, workers = stats.workers, "job queue open");
     let held = queue.clone();
-    intake.hold_requests(move || i64::try_from(held.oldest_unfinished_ms()?).ok());
+    intake.hold_requests(move || i64::try_from(held.oldest_runnable_ms()?).ok());
     Ok(Arc::new(Jobs::new(queue)))
 }

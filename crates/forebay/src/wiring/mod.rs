@@ -29,7 +29,7 @@ use crate::serve::Subsystem;
 /// The first subsystem that cannot be opened; those opened before it are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     let (intake, files) = intake::open(config)?;
-    let for_jobs = files.clone();
+    let jobs = jobs::open(config, &files)?;
     let mut subsystems = vec![intake];
     if config.events.enabled {
         subsystems.push(events::open(config)?);
@@ -44,6 +44,6 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
         subsystems.push(cache::open(config)?);
     }
     // The last one, so that it stops before what its jobs use.
-    subsystems.push(jobs::open(config, &for_jobs)?);
+    subsystems.push(jobs);
     Ok(subsystems)
 }

@@ -244,6 +244,64 @@ fn requests_that_cannot_be_jobs_are_refused_and_nothing_is_stored() {
 }
 
 #[test]
+fn batches_as_jobs_survive_stops_in_their_middle_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["jobs.workers=2"];
+    let part = |name: &str, bytes: &str| {
+        format!(
+            "--b\r\ncontent-disposition: form-data; name=\"files\"; filename=\"{name}\"\r\n\r\n{bytes}\r\n"
+        )
+    };
+    let batch = |number: usize| {
+        let parts: String = (0..200)
+            .map(|at| part(&format!("{number}-{at}"), &format!("{number} {at} ").repeat(2_000)))
+            .collect();
+        let namespace = "--b\r\ncontent-disposition: form-data; name=\"namespace\"\r\n\r\nin\r\n";
+        format!("{namespace}{parts}--b--\r\n")
+    };
+    let mut server = serve(&dir, &settings);
+    let jobs: Vec<String> = (0..6)
+        .map(|number| {
+            let target = format!("{}/v1/ingest/async?priority=high", server.url);
+            let request =
+                agent().post(target).header("content-type", "multipart/form-data; boundary=b");
+            let (status, answer) = read(request.send(batch(number).as_bytes()));
+            assert_eq!(status, 202, "{answer}");
+            answer["job_id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    // Stopped and killed in turn, whatever is in progress.
+    for signal in ["TERM", "KILL", "TERM"] {
+        server.signal(signal);
+        server.wait();
+        server = serve(&dir, &settings);
+    }
+    for (number, job) in jobs.iter().enumerate() {
+        let job = ended(&server.url, job);
+        assert_eq!(job["status"], "completed", "{}", job["error"]);
+        assert_eq!(job["result"]["body"]["parts"].as_array().unwrap().len(), 200);
+        for at in [0, 99, 199] {
+            let answer = agent().get(format!("{}/v1/files/in/{number}-{at}", server.url)).call();
+            let text = answer.unwrap().body_mut().read_to_string().unwrap();
+            assert_eq!(text, format!("{number} {at} ").repeat(2_000));
+        }
+    }
+}
+
+#[test]
+fn a_request_that_declines_to_be_a_job_is_answered_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(&dir, &[]);
+    let target = format!("{}/v1/files/in/a?async=false&comment=c", server.url);
+    let (status, answer) = read(agent().put(target).send(b"x"));
+    assert_eq!((status, &answer["comment"]), (201, &json!("c")), "{answer}");
+    let target = format!("{}/v1/documents/in?async=false", server.url);
+    assert_eq!(read(agent().post(target).send(b"{}")).0, 201);
+    let (_, stats) = read(agent().get(format!("{}/v1/jobs/stats", server.url)).call());
+    assert_eq!(stats["completed"], 0);
+}
+
+#[test]
 fn a_request_with_a_key_is_one_job_and_another_request_with_it_none() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(&dir, &[]);

@@ -257,6 +257,6 @@ fn lists_are_pages_by_status_from_the_newest() {
     assert!(more);
     let (page, more) = queue.list(Filter { before: Some(ids[2]), ..filter }, 3);
     assert_eq!((page.len(), page[0].id, more), (1, ids[1], false));
-    assert_eq!(queue.oldest_unfinished_ms(), Some(crate::support::START_MS));
+    assert_eq!(queue.oldest_runnable_ms(), Some(crate::support::START_MS));
     assert_eq!(queue.stats().by_status, [4, 0, 1, 0, 0]);
 }
