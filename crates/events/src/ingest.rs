@@ -7,8 +7,11 @@
 //! An input with a request key is stored once however often it is sent (`tracked`): what an earlier
 //! attempt stored is compared and passed over.
 
+mod named;
 mod tracked;
 
+pub(crate) use named::NamedIds;
+use named::{Claims, Known};
 use tracked::Tracked;
 
 use crate::batch::{Batch, BatchError};
@@ -23,6 +26,8 @@ use crate::store::{AppendError, Promise, Store};
 pub struct Summary {
     /// Events stored.
     pub accepted: u64,
+    /// Events that were stored before under the id that they name, and are not stored again.
+    pub duplicates: u64,
     /// Records that are not events.
     pub rejected: u64,
     /// Id of the first event stored.
@@ -52,6 +57,8 @@ impl Summary {
         let any = tally.accepted > 0;
         Self {
             accepted: tally.accepted,
+            // An earlier attempt does not state them.
+            duplicates: 0,
             rejected: tally.rejected,
             mistimed: tally.mistimed,
             assumed: tally.assumed,
@@ -64,6 +71,7 @@ impl Summary {
     /// Adds the result of another input, which came after this one.
     pub fn add(&mut self, other: Self) {
         self.accepted += other.accepted;
+        self.duplicates += other.duplicates;
         self.rejected += other.rejected;
         self.mistimed += other.mistimed;
         self.assumed += other.assumed;
@@ -84,6 +92,7 @@ pub struct Ingest {
     newest: Option<Promise>,
     summary: Summary,
     request: Option<Tracked>,
+    claims: Claims,
 }
 
 impl Ingest {
@@ -98,6 +107,7 @@ impl Ingest {
             newest: None,
             summary: Summary::default(),
             request: None,
+            claims: Claims::new(store),
         }
     }
 
@@ -157,12 +167,12 @@ impl Ingest {
         now_ns: i64,
         on_reject: &mut dyn FnMut(u64, &Reject, &[u8]),
     ) -> Result<(), AppendError> {
-        let Self { parser, batch, stream, batch_events, newest, summary, request } = self;
+        let Self { parser, batch, stream, batch_events, newest, summary, request, claims } = self;
         if let Some(request) = request {
             request.record(record.bytes);
         }
         let batch_events = *batch_events;
-        let mut intake = Intake { batch, stream, batch_events, newest, summary, request };
+        let mut intake = Intake { batch, stream, batch_events, newest, summary, request, claims };
         let mut failed = None;
         let mut rejected = |intake: &mut Intake<'_>, reject: &Reject, bytes: &[u8]| {
             intake.summary.rejected += 1;
@@ -237,9 +247,9 @@ impl Ingest {
 
     /// Submits the batch and replaces it with an empty one.
     fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
-        let Self { batch, stream, batch_events, newest, summary, request, .. } = self;
+        let Self { batch, stream, batch_events, newest, summary, request, claims, .. } = self;
         let batch_events = *batch_events;
-        Intake { batch, stream, batch_events, newest, summary, request }.submit(store)
+        Intake { batch, stream, batch_events, newest, summary, request, claims }.submit(store)
     }
 }
 
@@ -251,6 +261,7 @@ struct Intake<'i> {
     newest: &'i mut Option<Promise>,
     summary: &'i mut Summary,
     request: &'i mut Option<Tracked>,
+    claims: &'i mut Claims,
 }
 
 impl Intake<'_> {
@@ -267,6 +278,17 @@ impl Intake<'_> {
         line: u64,
         now_ns: i64,
     ) -> Result<Result<(), Reject>, AppendError> {
+        match self.known(store, draft)? {
+            Known::New | Known::Elsewhere => {}
+            Known::Same => {
+                self.summary.duplicates += 1;
+                return Ok(Ok(()));
+            }
+            Known::Other => {
+                let text = "an event with this id and other contents is stored already";
+                return Ok(Err(Reject::new(text)));
+            }
+        }
         let mut pushed = self.batch.push(draft, now_ns);
         if pushed == Err(BatchError::Full) {
             // The event itself is not in what is submitted.
@@ -304,6 +326,29 @@ impl Intake<'_> {
         Ok(Ok(()))
     }
 
+    /// What is known of the id that an event names.
+    fn known(&mut self, store: &Store, draft: &Draft<'_>) -> Result<Known, AppendError> {
+        let Some(id) = draft.id else { return Ok(Known::New) };
+        let stream = if draft.stream.is_empty() { self.stream } else { draft.stream.as_ref() };
+        match self.claims.take(store, id, stream, &draft.raw) {
+            Known::Elsewhere => {}
+            known => return Ok(known),
+        }
+        // What this input has is acknowledged first, so that it holds nothing for which others wait.
+        if let Some(request) = self.request {
+            request.hold_back();
+        }
+        self.submit(store)?;
+        if let Some(request) = self.request {
+            request.let_go();
+        }
+        if let Some(newest) = self.newest.take() {
+            store.wait(newest)?;
+        }
+        self.claims.wait(id);
+        Ok(self.claims.take(store, id, stream, &draft.raw))
+    }
+
     fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
         if self.batch.is_empty() {
             return Ok(());
@@ -327,6 +372,7 @@ impl Intake<'_> {
                 return Err(error);
             }
         };
+        self.claims.submit(store, submitted.end_seq());
         follow(store, self.newest, submitted)
     }
 }

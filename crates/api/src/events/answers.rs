@@ -22,6 +22,8 @@ pub(super) struct EventPage<'a> {
 pub(super) struct Report {
     /// Number of stored events.
     pub(super) accepted: u64,
+    /// Number of events that were stored before under the id that they name, and were not stored again.
+    pub(super) duplicates: u64,
     /// Id of the first stored event; null if none was stored.
     #[schema(required)]
     pub(super) first_id: Option<String>,

@@ -98,7 +98,7 @@ async fn append(
     let status = status_of(&summary);
     match end {
         Some(error) => Err(broken(&error).beside(report)),
-        None if summary.accepted == 0 => {
+        None if summary.accepted + summary.duplicates == 0 => {
             let text = match summary.rejected {
                 0 => "the body contains no event".to_owned(),
                 count => format!("none of the {count} records is a valid event; see rejects"),
@@ -428,6 +428,7 @@ impl Work {
 fn report(summary: &Summary, rejects: Vec<RejectedRecord>) -> Report {
     Report {
         accepted: summary.accepted,
+        duplicates: summary.duplicates,
         first_id: summary.first_id.map(|id| id.to_string()),
         last_id: summary.last_id.map(|id| id.to_string()),
         rejected: summary.rejected,

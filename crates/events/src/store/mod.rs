@@ -169,6 +169,8 @@ pub(crate) struct Inner {
     view: RwLock<Arc<View>>,
     /// Events below this position are acknowledged and visible to readers.
     visible: AtomicU64,
+    /// Ids that producers name, of events that are being stored.
+    pub(crate) named: Arc<crate::ingest::NamedIds>,
     /// `visible` grew.
     shown: Signal,
     /// A callback for the same event.

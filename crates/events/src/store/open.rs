@@ -241,6 +241,7 @@ impl Inner {
             view: RwLock::new(Arc::new(view)),
             shown: Signal::default(),
             watcher: OnceLock::new(),
+            named: Arc::default(),
             tree,
             tree_file,
             checkpoints,

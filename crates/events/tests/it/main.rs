@@ -18,6 +18,7 @@ mod store_damage;
 mod store_derived;
 mod store_faults;
 mod store_model;
+mod store_named;
 mod store_online;
 mod store_publish;
 mod store_queries;

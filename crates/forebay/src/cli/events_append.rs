@@ -23,8 +23,8 @@ Examples:
   forebay events append --stream zeek --format zeek conn.log.gz
   forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
 
-Prints {\"accepted\",\"rejected\",\"mistimed\",\"assumed\",\"first_id\",\"last_id\"} once everything is
-stored. A record that is not an event is rejected; --rejects writes it to a file with its line and
+Prints {\"accepted\",\"duplicates\",\"rejected\",\"mistimed\",\"assumed\",\"first_id\",\"last_id\"} once
+everything is stored. An event that names an id, and is stored under it, is not stored again. A record that is not an event is rejected; --rejects writes it to a file with its line and
 the reason. Input that begins with `[{` is one JSON array, in any layout. Input compressed with gzip
 or zstd is decompressed.
 
@@ -137,6 +137,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     store.close()?;
     out::line(serde_json::json!({
         "accepted": sum.accepted,
+        "duplicates": sum.duplicates,
         "rejected": sum.rejected,
         "mistimed": sum.mistimed,
         "assumed": sum.assumed,

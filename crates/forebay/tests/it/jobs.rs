@@ -235,8 +235,9 @@ fn requests_that_cannot_be_jobs_are_refused_and_nothing_is_stored() {
         assert_eq!((status, &answer["error"]["code"]), (400, &json!(code)), "{target}");
     }
     let large = vec![1; 200_000];
-    let (status, answer) =
-        read(agent().put(format!("{url}/v1/files/in/a?async=true")).send(&large[..]));
+    // Refused before the body is read.
+    let request = agent().put(format!("{url}/v1/files/in/a?async=true"));
+    let (status, answer) = read(request.header("expect", "100-continue").send(&large[..]));
     assert_eq!((status, &answer["error"]["code"]), (429, &json!("jobs_full")), "{answer}");
     let (_, stats) = read(agent().get(format!("{url}/v1/jobs/stats")).call());
     assert_eq!((&stats["queued"], &stats["bodies_bytes"]), (&json!(0), &json!(0)));
