@@ -279,7 +279,11 @@ impl Intake<'_> {
         now_ns: i64,
     ) -> Result<Result<(), Reject>, AppendError> {
         match self.known(store, draft)? {
-            Known::New | Known::Elsewhere => {}
+            Known::New => {}
+            Known::Elsewhere => {
+                let text = "another request is storing an event with this id; send it again";
+                return Ok(Err(Reject::new(text)));
+            }
             Known::Same => {
                 self.summary.duplicates += 1;
                 return Ok(Ok(()));

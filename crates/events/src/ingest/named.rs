@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::event::EventId;
 use crate::store::Store;
 
-/// How long an input waits for another that brings the same id. Beyond it the event is stored.
+/// How long an input waits for another that brings the same id. Beyond it the event is rejected.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Ids of events that are being stored.

@@ -216,10 +216,15 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// Reads the whole file, which is small, for damage.
+/// Reads the whole file, which is small, for damage, that of its definitions included.
 fn check(held: &Held) -> rusqlite::Result<()> {
     let (Held::Shared(connection) | Held::Alone(connection)) = held else { return Ok(()) };
-    let found: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
+    let mut found: String = connection.query_row("pragma quick_check(1)", [], |row| row.get(0))?;
+    let whole = Connection::open_in_memory()?;
+    whole.execute_batch(SCHEMA)?;
+    if found == "ok" && definitions(connection)? != definitions(&whole)? {
+        "its tables are other ones".clone_into(&mut found);
+    }
     if found == "ok" {
         let mut statement = connection.prepare(&format!("select {COLUMNS} from runs"))?;
         let mut rows = statement.query([])?;
@@ -230,6 +235,13 @@ fn check(held: &Held) -> rusqlite::Result<()> {
     }
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     Err(rusqlite::Error::SqliteFailure(code, Some(found)))
+}
+
+/// What tables and indexes are defined as.
+fn definitions(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    let mut statement = connection.prepare("select name, sql from sqlite_schema order by name")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 /// Opens the file: shared, or exclusively if there is no room for that.
