@@ -26,6 +26,31 @@ pub(super) fn get(space: &Keyspace, key: &[u8], now_ms: u64) -> Option<Vec<u8>> 
     on(space, key, now_ms, |shard, key| shard.string(key).unwrap().map(|text| text.into_owned()))
 }
 
+/// The key of the tests of one long string.
+pub(super) const KEY: &[u8] = b"key";
+
+/// Bytes that do not compress.
+pub(super) fn noise(size: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_le_bytes()[5]
+    };
+    (0..size).map(|_| byte()).collect()
+}
+
+pub(super) fn with<R>(space: &Keyspace, act: impl FnOnce(&mut Shard, &Key<'_>) -> R) -> R {
+    on(space, KEY, 1, act)
+}
+
+pub(super) fn put(space: &Keyspace, value: &[u8]) {
+    with(space, |shard, key| shard.put_string(key, value, Deadline::None));
+}
+
+pub(super) fn share(space: &Keyspace) -> text::SharedText {
+    with(space, |shard, key| shard.text(key).unwrap().unwrap().share().unwrap())
+}
+
 proptest! {
     #[test]
     fn strings_and_deadlines_follow_a_plain_map(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Rng, SimFs};
+use forebay_cache::engine::Engine;
 use forebay_cache::persist::PersistOptions;
 use forebay_cache::resp::{Proto, Reply};
 use forebay_cache::{Cache, CacheOptions};
@@ -177,6 +178,14 @@ fn whatever_several_clients_did_at_once_the_log_does_again() {
     }
 }
 
+/// Runs a command and writes what it logged.
+fn run_settled(engine: &Engine, line: &str) {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let mut out = Reply::new(Proto::Resp3);
+    engine.execute(&mut engine.inner_session(), &words, &mut out);
+    engine.settle().unwrap();
+}
+
 #[test]
 fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
     let (wholes, references) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -185,12 +194,7 @@ fn names_that_change_while_a_snapshot_reads_keys_lose_no_large_value() {
         let disk = SimFs::new(seed);
         let cache = open(&disk, &clock);
         let engine = cache.engine();
-        let run = |line: &str| {
-            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            let mut out = Reply::new(Proto::Resp3);
-            engine.execute(&mut engine.inner_session(), &words, &mut out);
-            engine.settle().unwrap();
-        };
+        let run = |line: &str| run_settled(engine, line);
         for key in 0..8 {
             run(&format!("RPUSH key:{key} {}", "element ".repeat(2_000).trim_end()));
         }
@@ -257,12 +261,7 @@ fn names_that_clients_change_at_once_while_snapshots_are_taken_lose_no_large_val
         let disk = SimFs::new(seed);
         let cache = open(&disk, &clock);
         let engine = cache.engine();
-        let run = |line: &str| {
-            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            let mut out = Reply::new(Proto::Resp3);
-            engine.execute(&mut engine.inner_session(), &words, &mut out);
-            engine.settle().unwrap();
-        };
+        let run = |line: &str| run_settled(engine, line);
         for key in 0..12 {
             let elements = format!("element-{key} ").repeat(1_000 + 400 * key);
             run(&format!("RPUSH key:{key} {}", elements.trim_end()));

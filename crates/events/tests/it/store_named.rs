@@ -1,4 +1,4 @@
-//! An event that names its id is stored once under it, whoever sends it again.
+//! An event that names its id is stored once under it, however often and by whichever clients it is sent.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use forebay_base::fs::sim::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HANG, Server, run};
+use crate::support::{HANG, Sent, Server, agent, run};
 
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 4;
@@ -54,16 +54,6 @@ struct Client {
     /// Documents of each request, and whether it was acknowledged.
     requests: Vec<(usize, bool)>,
 }
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(HANG))
-        .build();
-    config.into()
-}
-
-type Sent = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
 /// Whether the write was acknowledged; a killed server does not respond.
 fn acknowledged(sent: Sent) -> bool {

@@ -7,22 +7,12 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{HANG, Server, run, run_ok};
+use crate::support::{HANG, Sent, Server, agent, run, run_ok};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 3;
 /// Documents of a request.
 const DOCUMENTS: usize = 3;
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(HANG))
-        .build();
-    config.into()
-}
-
-type Sent = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
 /// The status and the JSON of an answer.
 fn read(sent: Sent) -> (u16, Value) {

@@ -13,6 +13,18 @@ pub(crate) const HANG: Duration = Duration::from_secs(30);
 /// A setting that keeps the event store's log small, for fast starts in a debug build.
 pub(crate) const SMALL_LOG: (&str, &str) = ("FOREBAY_EVENTS_LOG_SEGMENT_SIZE", "1MiB");
 
+/// What a request sent by [`agent`] comes to.
+pub(crate) type Sent = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+/// An HTTP client that returns every status as a response, and waits no longer than [`HANG`].
+pub(crate) fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(HANG))
+        .build();
+    config.into()
+}
+
 /// The binary, without settings in its environment, with `dir` as its working directory.
 pub(crate) fn forebay(dir: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));

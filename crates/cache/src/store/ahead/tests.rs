@@ -1,31 +1,8 @@
 //! Copies made ahead are used for the string they were made from, and for no other.
 
-use super::super::tests::{get, keyspace, on};
-use super::super::{Deadline, Key, Keyspace, Shard};
+use super::super::Keyspace;
+use super::super::tests::{KEY, get, keyspace, noise, put, share, with};
 use super::*;
-
-const KEY: &[u8] = b"key";
-
-fn noise(size: usize) -> Vec<u8> {
-    let mut state = 7u64;
-    let mut byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state.to_le_bytes()[5]
-    };
-    (0..size).map(|_| byte()).collect()
-}
-
-fn with<R>(space: &Keyspace, act: impl FnOnce(&mut Shard, &Key<'_>) -> R) -> R {
-    on(space, KEY, 1, act)
-}
-
-fn put(space: &Keyspace, value: &[u8]) {
-    with(space, |shard, key| shard.put_string(key, value, Deadline::None));
-}
-
-fn share(space: &Keyspace) -> SharedText {
-    with(space, |shard, key| shard.text(key).unwrap().unwrap().share().unwrap())
-}
 
 /// Overwrites a part, with the copy made ahead if one is requested.
 fn overwrite(space: &Keyspace, offset: usize, bytes: &[u8]) -> usize {

@@ -1,34 +1,11 @@
 //! Long strings: changed in place, counted, held by readers.
 
-use super::super::tests::{get, keyspace, on};
+use super::super::tests::{KEY, get, keyspace, noise, put, share, with};
 use super::super::{Codec, Deadline, Key, Keyspace, Shard};
 use super::*;
 
-const KEY: &[u8] = b"key";
-
 fn text() -> Vec<u8> {
     br#"{"id":1,"name":"basin","tags":["water","power"],"ok":true},"#.repeat(3_000)
-}
-
-fn noise(size: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state.to_le_bytes()[5]
-    };
-    (0..size).map(|_| byte()).collect()
-}
-
-fn with<R>(space: &Keyspace, act: impl FnOnce(&mut Shard, &Key<'_>) -> R) -> R {
-    on(space, KEY, 1, act)
-}
-
-fn put(space: &Keyspace, value: &[u8]) {
-    with(space, |shard, key| shard.put_string(key, value, Deadline::None));
-}
-
-fn share(space: &Keyspace) -> SharedText {
-    with(space, |shard, key| shard.text(key).unwrap().unwrap().share().unwrap())
 }
 
 /// The address of the string's bytes.
