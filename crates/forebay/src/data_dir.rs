@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use crate::exit::{Coded, Exit};
 
 /// Possible contents of a data directory.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     "intake",
     "events",
     "cache",
@@ -25,6 +25,7 @@ const OURS: [&str; 8] = [
     "pipelines.sqlite",
     "keys.toml",
     "keys.made",
+    "master.key",
 ];
 
 /// Makes everything this process creates from now on private to its user.

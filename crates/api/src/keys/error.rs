@@ -67,6 +67,12 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
+    /// The master key is not one.
+    #[error("{} is not a master key: it must have exactly 32 bytes; restore it from a backup", path.display())]
+    Master {
+        /// The file.
+        path: PathBuf,
+    },
     /// The kernel returned no random bytes.
     #[error("cannot get random bytes from the kernel")]
     Random(#[source] std::io::Error),

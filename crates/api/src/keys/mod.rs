@@ -13,6 +13,7 @@
 mod error;
 mod file;
 mod limit;
+mod master;
 mod ring;
 mod token;
 
@@ -22,6 +23,7 @@ mod tests;
 pub use error::KeyError;
 pub use file::{KeyFile, Record};
 pub use limit::{Area, Limit};
+pub use master::{MasterKey, SECRET_SIZE, SecretLabel};
 pub use ring::{Denied, Grant, KeyRing};
 pub use token::{KeyId, random};
 
