@@ -11,6 +11,7 @@ mod decoder;
 mod entry;
 
 pub use decoder::DecodeError;
+pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
     DocumentExtents, Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome,
