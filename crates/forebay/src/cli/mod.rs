@@ -40,6 +40,7 @@ mod serve;
 mod server;
 mod settings;
 mod tour;
+mod uploads;
 
 // The reviewed help is that of the build that is shipped.
 #[cfg(all(test, not(feature = "peers")))]
@@ -100,6 +101,9 @@ enum Command {
     /// List, follow, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// List and remove the unfinished uploads of a server.
+    #[command(subcommand)]
+    Uploads(uploads::Command),
     /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -137,6 +141,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Fsck(args) => fsck::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Uploads(command) => uploads::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),

@@ -48,3 +48,4 @@ mod process;
 mod support;
 mod tls;
 mod tour;
+mod uploads_kill;
