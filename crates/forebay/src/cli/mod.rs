@@ -35,6 +35,7 @@ mod pipeline_ask;
 mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
+mod presign;
 mod reference;
 mod serve;
 mod server;
@@ -93,6 +94,8 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Print a URL for one request that needs no API key.
+    Presign(presign::Args),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// Report on a server's intake, and decide again how documents are stored.
@@ -138,6 +141,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::Presign(args) => presign::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),

@@ -44,6 +44,7 @@ mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
 mod pipeline_pg;
+mod presign;
 mod process;
 mod support;
 mod tls;
