@@ -93,7 +93,8 @@ impl Namespace {
     }
 }
 
-/// A file's name inside its namespace: components joined by `/`, none of them empty, `.` or `..`.
+/// A file's name inside its namespace: components joined by `/`, none of them empty, `.` or `..`. It may
+/// end with one `/`, as the names do by which clients of object stores mark directories.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Arc<str>);
 
@@ -113,7 +114,8 @@ impl FileName {
                 allowed: "control characters, text-direction overrides and '\\' are not allowed",
             });
         }
-        for component in text.split('/') {
+        let components = text.strip_suffix('/').unwrap_or(text);
+        for component in components.split('/') {
             if matches!(component, "" | "." | "..") {
                 return Err(NameError::Component { what: WHAT, component: component.to_owned() });
             }
@@ -130,7 +132,8 @@ impl FileName {
     /// The part after the last slash.
     #[must_use]
     pub fn base_name(&self) -> &str {
-        self.0.rsplit('/').next().unwrap_or(&self.0)
+        let name = self.0.strip_suffix('/').unwrap_or(&self.0);
+        name.rsplit('/').next().unwrap_or(name)
     }
 
     /// The lower-cased extension of the last component, if it has one.
@@ -216,12 +219,26 @@ mod tests {
 
     #[test]
     fn file_names_that_climb_or_hide_are_refused() {
-        for good in ["a", "a/b.txt", "日本/語.png", "..a", "a..b", "...", "a b"] {
+        for good in ["a", "a/b.txt", "a/", "a/b/", "日本/語.png", "..a", "a..b", "...", "a b"] {
             assert!(FileName::parse(good).is_ok(), "{good}");
         }
-        for bad in
-            ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a\\b", "a\nb", "a\0", "x\u{202E}gpj.exe"]
-        {
+        for bad in [
+            "",
+            "/",
+            "//",
+            "/a",
+            "a//",
+            "a//b",
+            "./",
+            "a/../",
+            ".",
+            "..",
+            "a/../b",
+            "a\\b",
+            "a\nb",
+            "a\0",
+            "x\u{202E}gpj.exe",
+        ] {
             assert!(FileName::parse(bad).is_err(), "{bad:?}");
         }
         assert!(FileName::parse(&"n".repeat(1_025)).is_err());
