@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(changed.comment, "");
         assert_eq!(of(&changed, AttributeKind::Tag), "b=1 c=3");
         assert_eq!(of(&changed, AttributeKind::Metadata), "");
-        for wrong in [r#"{"tag":{}}"#, r#"{"tags":[]}"#, r#"{"tags":{"a":1}}"#, "[]", ""] {
+        for wrong in [r#"{"tag":{}}"#, r#"{"tags":[]}"#, r#"{"tags":{"a":1}}"#, ""] {
             assert!(patch(wrong).is_err(), "{wrong}");
         }
         let long = format!(r#"{{"tags":{{"{}":""}}}}"#, "n".repeat(200));

@@ -49,7 +49,7 @@ async fn put_file(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, IntakeError> {
-    let key = name_key(namespace, name)?;
+    let key = new_key(namespace, name)?;
     let comment = put_comment(uri)?;
     let attributes = details::of_upload(headers)?;
     let condition = condition::of_write(headers)?;
@@ -276,7 +276,13 @@ fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
         .map_err(|_| bad_option(name, "an RFC 3339 time or milliseconds since 1970"))
 }
 
+/// The name of a file that is there already.
 pub(super) fn name_key(namespace: &str, name: &str) -> Result<NameKey, IntakeError> {
+    Ok((Namespace::parse(namespace)?, FileName::parse_object(name)?))
+}
+
+/// The name of a file that is to be stored.
+pub(super) fn new_key(namespace: &str, name: &str) -> Result<NameKey, IntakeError> {
     Ok((Namespace::parse(namespace)?, FileName::parse(name)?))
 }
 

@@ -31,6 +31,10 @@ pub(super) async fn read<T: DeserializeOwned>(
         }
         json.extend_from_slice(&bytes);
     }
+    // An array would be taken for the members of a structure in their order.
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(IntakeError::rejected("json", "the body must be a JSON object"));
+    }
     serde_json::from_slice(&json)
         .map_err(|error| IntakeError::rejected("json", format!("the body: {error}")))
 }

@@ -252,7 +252,7 @@ fn patch_file() -> Operation {
 fn transfers(id: &str, summary: &str) -> Operation {
     results(
         Operation::new("files", id, summary)
-            .text("No bytes are copied. Each file is a change of its own.")
+            .text("No bytes are copied. Each file is a separate change.")
             .takes::<Transfers>(true, "The files and their new names"),
     )
 }

@@ -1,6 +1,6 @@
 //! Copying, moving and deleting several files in one request.
 //!
-//! Each file is a change of its own: it happens as a whole or not at all, whatever happens to the others, and
+//! Each file is a separate change: it happens as a whole or not at all, whatever happens to the others, and
 //! the answer has a result for each. The requests go to the log together, so that they share its flushes.
 
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, to_json};
-use forebay_intake::{Condition, FileCopy, Intake, IntakeError, NameKey};
+use forebay_intake::{Condition, FileCopy, Intake, IntakeError};
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::answers::PartError;
-use super::files::name_key;
+use super::files::{name_key, new_key};
 use super::{json, json_body, problem};
 
 /// Maximum number of files of one request.
@@ -160,8 +160,8 @@ async fn transfer_one(
     is_moved: bool,
 ) -> Result<Value, IntakeError> {
     let copy = FileCopy {
-        from: file.from.key()?,
-        to: file.to.key()?,
+        from: name_key(&file.from.namespace, &file.from.name)?,
+        to: new_key(&file.to.namespace, &file.to.name)?,
         source: Condition::None,
         condition: if file.overwrite { Condition::None } else { Condition::Absent },
         comment: None,
@@ -181,7 +181,7 @@ async fn delete_files(
     let Deletions { files } = json_body::read(body, intake.limits()).await?;
     check_count(files.len())?;
     let done = stream::iter(files).map(|path| async move {
-        let deleted = match path.key() {
+        let deleted = match name_key(&path.namespace, &path.name) {
             Ok(key) => intake.delete(&key, Condition::None, None).await,
             Err(error) => Err(error),
         };
@@ -192,12 +192,6 @@ async fn delete_files(
         result(path, deleted.map(|deleted| (status(deleted), None)))
     });
     Ok(results(done.buffered(AT_ONCE).collect().await))
-}
-
-impl FilePath {
-    fn key(&self) -> Result<NameKey, IntakeError> {
-        name_key(&self.namespace, &self.name)
-    }
 }
 
 fn result(
@@ -225,8 +219,7 @@ fn results(results: Vec<TransferResult>) -> Response {
 
 fn check_headers(headers: &HeaderMap) -> Result<(), IntakeError> {
     if headers.contains_key("idempotency-key") {
-        let text =
-            "this request takes no Idempotency-Key: each of its files is a change of its own";
+        let text = "this request takes no Idempotency-Key: each of its files is a separate change";
         return Err(IntakeError::rejected("idempotency_key", text));
     }
     Ok(())

@@ -156,7 +156,7 @@ pub(super) fn read_file(hasher: &mut RowHasher, row: &Row<'_>) -> Checked<(FileR
     let category: u8 = row.get(6)?;
     let file = FileRecord {
         namespace: Namespace::parse(&namespace).map_err(|error| invalid(&error))?,
-        name: FileName::parse(&name).map_err(|error| invalid(&error))?,
+        name: FileName::parse_object(&name).map_err(|error| invalid(&error))?,
         id: row.get::<_, i64>(2)?.cast_unsigned(),
         digest: Digest(row.get(3)?),
         size: row.get::<_, i64>(4)?.cast_unsigned(),

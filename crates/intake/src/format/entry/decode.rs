@@ -273,7 +273,7 @@ fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {
 
 fn file_name(decoder: &mut Decoder<'_>) -> Result<FileName, DecodeError> {
     let offset = decoder.offset();
-    FileName::parse(decoder.text("name")?).map_err(|source| DecodeError::Name {
+    FileName::parse_object(decoder.text("name")?).map_err(|source| DecodeError::Name {
         field: "name",
         offset,
         source,
