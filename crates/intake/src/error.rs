@@ -8,6 +8,7 @@ use rusqlite::ErrorCode;
 
 use crate::attributes::AttributeError;
 use crate::documents::forward::MemoryError;
+use crate::documents::query::QueryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
 use crate::space;
@@ -246,6 +247,9 @@ pub enum IntakeError {
     /// What is stored beside the bytes breaks a rule.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
+    /// An expression over documents is not valid.
+    #[error("where: {0}")]
+    Query(#[from] QueryError),
     /// The request itself is wrong. The message says where, and what would be right.
     #[error("{message}")]
     Rejected {

@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) namespaces: Namespaces,
     pub(crate) view: Arc<ViewQueue>,
     pub(crate) bounds: Bounds,
+    /// Whether answers without an end are to end.
+    pub(crate) draining: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
 }
 
@@ -210,8 +212,14 @@ impl Intake {
             _lock: lock,
         };
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let inner = Inner { shared, namespaces, view, bounds, running: Mutex::new(Some(running)) };
+        let (draining, running) = (watch::Sender::new(false), Mutex::new(Some(running)));
+        let inner = Inner { shared, namespaces, view, bounds, draining, running };
         Ok((Self { inner: Arc::new(inner) }, report))
+    }
+
+    /// Ends what waits for news without an end, before the intake is closed.
+    pub fn drain(&self) {
+        self.inner.draining.send_replace(true);
     }
 
     /// Applies what is queued, syncs the log and closes everything. Later calls do nothing.
