@@ -12,6 +12,7 @@ use crate::documents::query::QueryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
 use crate::space;
+use crate::uploads::UploadError;
 
 /// Opening an intake's directory failed.
 #[derive(Debug, thiserror::Error)]
@@ -381,6 +382,9 @@ pub enum IntakeError {
     /// A query of the document database failed.
     #[error("could not query the document database")]
     Ask(#[source] forebay_sink::ReadError),
+    /// An unfinished upload could not be used.
+    #[error(transparent)]
+    Upload(#[from] UploadError),
     /// A background view has stopped, so recent writes cannot be shown.
     #[error("a view of the log has stopped: {reason}; restart the server")]
     ViewStopped {
@@ -463,6 +467,7 @@ impl IntakeError {
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),
             Self::Blob { source, .. } if space::passes(source) => Some(Shortage::Passing),
+            Self::Upload(error) => error.shortage(),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 //! <dir>/lock               one process at a time
 //! <dir>/log/               the truth: names, small blobs, incoming documents, answers
 //! <dir>/blobs/, staging/   large blobs
+//! <dir>/uploads/           uploads that arrive in several requests
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
 //! <dir>/documents.sqlite   view: documents
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{Committer, Lsn};
+use forebay_log::{Committer, Lsn, Recovery};
 use forebay_sink::Sink as _;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
@@ -42,6 +43,7 @@ use crate::opening::{
 use crate::options::IntakeOptions;
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
+use crate::uploads::Uploads;
 use crate::verifier::{Verified, Verifier, verify};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
@@ -98,6 +100,17 @@ pub struct StartReport {
     pub took_ms: u64,
 }
 
+impl StartReport {
+    fn of(recovery: &Recovery) -> Self {
+        Self {
+            created: recovery.created,
+            clean: recovery.clean,
+            torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
+            ..Self::default()
+        }
+    }
+}
+
 /// Size of the largest log entry: the largest document and a chunk beside it.
 pub(crate) const ENTRY_SIZE_MAX: u32 = 128 << 20;
 
@@ -152,12 +165,7 @@ impl Intake {
         let sink = open_documents(&dir.join(layout::DOCUMENTS))?;
         let known_synced = seen_by_views(opened.seen, sink.position());
         let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
-        let mut report = StartReport {
-            created: recovery.created,
-            clean: recovery.clean,
-            torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
-            ..StartReport::default()
-        };
+        let mut report = StartReport::of(&recovery);
         let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
         let (sink, document_position, documents_durable) =
@@ -172,6 +180,7 @@ impl Intake {
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let shared = Arc::new(Shared {
+            uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options)?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             held: AtomicUsize::new(0),
             options,

@@ -40,6 +40,7 @@ pub mod request;
 mod shared;
 mod space;
 pub mod upload;
+pub mod uploads;
 mod verifier;
 
 pub use changes::{FileCopy, FileDetails};

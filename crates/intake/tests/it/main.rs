@@ -18,4 +18,5 @@ mod reclaim_crash;
 mod requests;
 mod running;
 mod support;
+mod uploads;
 mod views;
