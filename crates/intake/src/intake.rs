@@ -7,6 +7,7 @@
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
 //! <dir>/documents.sqlite   view: documents
+//! <dir>/search.sqlite      view: words of files
 //! <dir>/forward.json       state of forwarding to an external database
 //! <dir>/spill/             documents that wait for it
 //! ```
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{Committer, Lsn};
+use forebay_log::{Committer, Lsn, Recovery};
 use forebay_sink::Sink as _;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
@@ -41,6 +42,7 @@ use crate::opening::{
 };
 use crate::options::IntakeOptions;
 use crate::pending::Pending;
+use crate::search::{Follower, Search};
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
 use crate::verifier::{Verified, Verifier, verify};
@@ -65,6 +67,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Running {
     view: View,
+    search: Option<Follower>,
     forwarder: Option<Forwarder>,
     verifier: Verifier,
     applier: Applier,
@@ -97,6 +100,17 @@ pub struct StartReport {
     pub took_ms: u64,
 }
 
+impl StartReport {
+    fn of(recovery: &Recovery) -> Self {
+        Self {
+            created: recovery.created,
+            clean: recovery.clean,
+            torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
+            ..Self::default()
+        }
+    }
+}
+
 /// Size of the largest log entry: the largest document and a chunk beside it.
 pub(crate) const ENTRY_SIZE_MAX: u32 = 128 << 20;
 
@@ -108,6 +122,7 @@ pub(crate) mod layout {
     pub(crate) const CATALOGUE_FSCK: &str = "catalogue-fsck.sqlite";
     pub(crate) const CATALOGUE_DAMAGED: &str = "catalogue-damaged.sqlite";
     pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+    pub(crate) const SEARCH: &str = "search.sqlite";
     pub(crate) const SPILL: &str = "spill";
 }
 
@@ -151,12 +166,7 @@ impl Intake {
         let sink = open_documents(&dir.join(layout::DOCUMENTS))?;
         let known_synced = seen_by_views(opened.seen, sink.position());
         let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
-        let mut report = StartReport {
-            created: recovery.created,
-            clean: recovery.clean,
-            torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
-            ..StartReport::default()
-        };
+        let mut report = StartReport::of(&recovery);
         let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
         let (sink, document_position, documents_durable) =
@@ -170,6 +180,8 @@ impl Intake {
         report.files = catalogue.counts().0;
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
+        let applied = Lsn(catalogue.position());
+        let search = Search::of(&options, applied);
         let shared = Arc::new(Shared {
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             held: AtomicUsize::new(0),
@@ -182,10 +194,11 @@ impl Intake {
             work: Condvar::new(),
             applier: Mutex::new(ApplierOrders::default()),
             room: Notify::new(),
-            applied: watch::Sender::new(Applied::at(Lsn(catalogue.position()))),
+            applied: watch::Sender::new(Applied::at(applied)),
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
+            search: search.clone(),
             needed_since: OnceLock::new(),
         });
         let outside = outbox.clone();
@@ -202,8 +215,10 @@ impl Intake {
             spill: dir.join(layout::SPILL),
         };
         let forwarder = outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose();
+        let follower = search.map(|search| Follower::start(shared.clone(), search)).transpose();
         let running = Running {
             forwarder: forwarder.map_err(thread)?,
+            search: follower.map_err(thread)?,
             view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
             verifier: Verifier::start(shared.clone()).map_err(thread)?,
             applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
@@ -228,6 +243,9 @@ impl Intake {
             forwarder.stop();
         }
         running.verifier.stop();
+        if let Some(search) = &mut running.search {
+            search.stop();
+        }
         running.applier.stop();
         running.committer.stop().map_err(IntakeError::Commit)
     }

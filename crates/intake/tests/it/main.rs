@@ -17,5 +17,6 @@ mod reclaim;
 mod reclaim_crash;
 mod requests;
 mod running;
+mod search;
 mod support;
 mod views;
