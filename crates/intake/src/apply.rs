@@ -183,6 +183,9 @@ impl Worker {
             applied.position = end;
             applied.waiting = None;
         });
+        if let Some(search) = &self.shared.search {
+            search.announce(end);
+        }
         self.shared.room.notify_waiters();
         Ok(changes.len())
     }

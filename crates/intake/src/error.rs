@@ -86,6 +86,9 @@ pub enum OpenError {
     /// The forwarding state could not be read or written.
     #[error("could not resume forwarding to the database")]
     Forward(#[source] MemoryError),
+    /// The search index could not be read.
+    #[error("could not check the search index")]
+    Search(#[source] CatalogueError),
     /// The log could not be replayed into the views.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
@@ -376,6 +379,9 @@ pub enum IntakeError {
     /// A query of the catalogue failed.
     #[error("could not query the catalogue")]
     Catalogue(#[source] CatalogueError),
+    /// A query of the search index failed.
+    #[error("could not search")]
+    Search(#[source] CatalogueError),
     /// The document database could not be opened for reading.
     #[error("could not open the document database for reading")]
     OpenDocuments(#[source] forebay_sink::OpenError),
@@ -462,7 +468,10 @@ impl IntakeError {
                 Some(of(space::is_full(&source.source)))
             }
             Self::ViewWaiting { .. } => Some(Shortage::Space),
-            Self::Catalogue(CatalogueError { source, .. }) if space::catalogue_passes(source) => {
+            Self::Catalogue(CatalogueError { source, .. })
+            | Self::Search(CatalogueError { source, .. })
+                if space::catalogue_passes(source) =>
+            {
                 Some(Shortage::Passing)
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),

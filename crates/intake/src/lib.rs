@@ -37,6 +37,7 @@ pub mod options;
 mod pending;
 mod reclaim;
 pub mod request;
+pub mod search;
 mod shared;
 mod space;
 pub mod upload;

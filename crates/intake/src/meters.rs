@@ -254,6 +254,7 @@ impl Intake {
         METERS.verified_age_seconds.set(verified.at.elapsed().as_secs_f64());
         let is_whole = self.inner.shared.check_whole().is_ok();
         METERS.damaged.set(f64::from(u8::from(!is_whole)));
+        self.measure_search();
         if let Some(status) = self.database() {
             for (gauge, (_, _, value)) in DATABASE_METERS.iter().zip(DATABASE_GAUGES) {
                 gauge.set(value(&status));

@@ -53,6 +53,8 @@ pub(crate) fn options(dir: &Path) -> IntakeOptions {
     let mut options = IntakeOptions::new(dir);
     options.segment_size = 256 << 10;
     options.limits.packed_size_max = 2 << 10;
+    // Most of these tests open an intake again and again; `search.rs` has its own.
+    options.search = false;
     options
 }
 
