@@ -260,7 +260,11 @@ impl Shared {
         let generation = pending.generation();
         let asked = asked.filter(|asked| asked.generation == generation);
         let name_seen = pending.name(&new.key);
-        let blob_seen = pending.blob(new.digest);
+        // What was asked stands for the tiers.
+        let blob_seen = match &asked {
+            Some(_) => pending.blob(new.digest),
+            None => pending.look_up(new.digest),
+        };
         let ask_name = matches!(name_seen, NameSeen::Ask) && asked.is_none();
         let ask_blob = matches!(blob_seen, BlobSeen::Ask) && asked.is_none();
         let origin_seen = new.origin.as_ref().map(|origin| (origin, pending.name(&origin.key)));
@@ -416,7 +420,14 @@ impl Shared {
         generation: u64,
     ) -> Result<Asked, IntakeError> {
         let name = if name { self.stored(&new.key)? } else { None };
-        let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
+        let blob = match blob {
+            true => {
+                let found = self.reader.live_blob(new.digest)?;
+                self.pending.lock().learn(found, generation);
+                found
+            }
+            false => None,
+        };
         let origin = match &new.origin {
             Some(Origin { key, .. }) if origin => self.stored(key)?.map(|(file, _)| file.id),
             _ => None,

@@ -35,6 +35,7 @@ mod opening;
 mod operations;
 pub mod options;
 mod pending;
+pub mod recent;
 mod reclaim;
 pub mod request;
 pub mod search;

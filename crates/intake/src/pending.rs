@@ -19,7 +19,9 @@ use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change
 use crate::digest::Digest;
 use crate::file_namespaces::Records;
 use crate::known::Known;
+use crate::meters::Tier;
 use crate::names::{FileName, Namespace};
+use crate::recent::Recent;
 
 /// A name with its namespace.
 pub type NameKey = (Namespace, FileName);
@@ -91,6 +93,7 @@ pub(crate) struct Pending {
     pins: HashMap<Digest, u32>,
     doomed: HashSet<Digest>,
     known: Known,
+    recent: Recent,
     generation: u64,
     /// Records of namespaces, as of the newest entry.
     pub(crate) records: Records,
@@ -106,6 +109,7 @@ impl Pending {
             pins: HashMap::new(),
             doomed: HashSet::new(),
             known,
+            recent: Recent::default(),
             generation: 0,
             records,
         }
@@ -162,6 +166,40 @@ impl Pending {
             Some(pending) => BlobSeen::Stored(pending.record),
             None if self.known.may_have_digest(digest) => BlobSeen::Ask,
             None => BlobSeen::New,
+        }
+    }
+
+    /// What the tiers before the catalogue know of a digest, for a decision about new bytes.
+    pub(crate) fn look_up(&mut self, digest: Digest) -> BlobSeen {
+        match self.blob(digest) {
+            BlobSeen::Ask => match self.recent.get(digest) {
+                Some(blob) => {
+                    crate::meters::looked_up(Tier::Memory, true);
+                    BlobSeen::Stored(blob)
+                }
+                None => {
+                    crate::meters::looked_up(Tier::Memory, false);
+                    crate::meters::looked_up(Tier::Filter, false);
+                    BlobSeen::Ask
+                }
+            },
+            BlobSeen::New => {
+                crate::meters::looked_up(Tier::Memory, false);
+                crate::meters::looked_up(Tier::Filter, true);
+                BlobSeen::New
+            }
+            seen => seen,
+        }
+    }
+
+    /// Remembers what the catalogue says of a digest; ignored if it has changed since.
+    pub(crate) fn learn(&mut self, blob: Option<BlobRecord>, generation: u64) {
+        crate::meters::looked_up(Tier::Catalogue, blob.is_some());
+        if let Some(blob) = blob
+            && generation == self.generation
+            && !self.doomed.contains(&blob.digest)
+        {
+            self.recent.insert(blob);
         }
     }
 
@@ -256,7 +294,8 @@ impl Pending {
                     } else if let MapEntry::Occupied(blob) = self.blobs.entry(file.digest)
                         && blob.get().lsn == queued.lsn
                     {
-                        blob.remove();
+                        let stored = blob.remove();
+                        self.recent.insert(stored.record);
                     }
                 }
                 Change::Move { file, from } => {
@@ -310,6 +349,7 @@ impl Pending {
     pub(crate) fn doom(&mut self, digest: Digest) -> bool {
         let free = !self.pins.contains_key(&digest) && !self.blobs.contains_key(&digest);
         if free {
+            self.recent.forget(digest);
             self.doomed.insert(digest);
         }
         free
