@@ -20,6 +20,7 @@ pub mod blocks;
 pub mod catalogue;
 mod changes;
 pub mod classify;
+mod deletes;
 pub mod digest;
 pub mod documents;
 mod error;
@@ -35,6 +36,7 @@ mod opening;
 mod operations;
 pub mod options;
 mod pending;
+mod reads;
 pub mod recent;
 mod reclaim;
 pub mod request;
@@ -44,6 +46,7 @@ mod space;
 pub mod upload;
 pub mod uploads;
 mod verifier;
+mod versions;
 
 pub use changes::{FileCopy, FileDetails};
 pub use documents::forward::{
@@ -56,3 +59,4 @@ pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};
 pub use pending::NameKey;
+pub use versions::FileVersions;
