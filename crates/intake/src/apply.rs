@@ -24,7 +24,10 @@ use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change, FileRecord};
 use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
-use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
+use crate::format::{
+    BlobPlace, Delete, DocumentCommit, Entry, FileMove, FilePut, NamespaceChange, Outcome,
+    VersionsErased,
+};
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
 use crate::space::{RETRY_AFTER, catalogue_passes};
@@ -181,6 +184,9 @@ impl Worker {
             applied.position = end;
             applied.waiting = None;
         });
+        if let Some(search) = &self.shared.search {
+            search.announce(end);
+        }
         self.shared.room.notify_waiters();
         Ok(changes.len())
     }
@@ -339,14 +345,30 @@ pub(crate) fn replay(
 fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
     let (change, answered) = match entry {
         Entry::FilePut(put) => change_of_put(lsn, put),
-        Entry::Delete(Delete { deleted_ms, namespace, name, idempotency }) => {
+        Entry::FileMove(FileMove { put, from_namespace, from_name, keeps: keeps_from }) => {
+            let (file, answered) = record_of_put(lsn, put);
+            let from = (from_namespace.clone(), from_name.clone());
+            let (keeps, keeps_from) = (put.keeps, *keeps_from);
+            (Change::Move { file, from, keeps, keeps_from }, answered)
+        }
+        Entry::Namespace(NamespaceChange { changed_ms, namespace, attributes }) => {
+            let (namespace, attributes) = (namespace.clone(), attributes.clone());
+            (Change::Namespace { namespace, changed_ms: *changed_ms, attributes }, None)
+        }
+        Entry::VersionsErased(VersionsErased { namespace, name, ids, .. }) => {
+            let (namespace, name, ids) = (namespace.clone(), name.clone(), ids.as_slice().into());
+            (Change::VersionsErased { namespace, name, ids }, None)
+        }
+        Entry::Delete(Delete { deleted_ms, namespace, name, keeps, idempotency }) => {
             let answered = idempotency.map(|record| Answered {
                 record,
                 status: 204,
                 answer: Vec::new(),
                 created_ms: *deleted_ms,
             });
-            let change = Change::Delete { namespace: namespace.clone(), name: name.clone() };
+            let (namespace, name) = (namespace.clone(), name.clone());
+            let kept_ms = keeps.then_some(*deleted_ms);
+            let change = Change::Delete { namespace, name, kept_ms };
             (change, answered)
         }
         Entry::DocumentCommit(DocumentCommit {
@@ -376,6 +398,17 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
 }
 
 fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
+    let (file, answered) = record_of_put(lsn, put);
+    let stored = match put.place {
+        BlobPlace::Existing => None,
+        BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
+        BlobPlace::File => Some(BlobLocation::File),
+    };
+    (Change::Put { file, stored, keeps: put.keeps }, answered)
+}
+
+/// The file that a put names, and the answer to its request.
+fn record_of_put(lsn: u64, put: &FilePut<'_>) -> (Arc<FileRecord>, Option<Answered>) {
     let file = Arc::new(FileRecord {
         id: lsn,
         namespace: put.namespace.clone(),
@@ -386,19 +419,15 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
         category: put.category,
         comment: put.comment.to_owned(),
         created_ms: put.created_ms,
+        attributes: put.attributes.clone(),
     });
-    let stored = match put.place {
-        BlobPlace::Existing => None,
-        BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
-        BlobPlace::File => Some(BlobLocation::File),
-    };
     let answered = put.idempotency.map(|record| Answered {
         record,
         status: if put.created { 201 } else { 200 },
         answer: to_json(&PutAnswer::of(&file, put.duplicate, put.replaced)),
         created_ms: put.created_ms,
     });
-    (Change::Put { file, stored }, answered)
+    (file, answered)
 }
 
 impl Applied {

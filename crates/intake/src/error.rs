@@ -6,7 +6,9 @@ use forebay_log::Lsn;
 use forebay_sink::ReadError;
 use rusqlite::ErrorCode;
 
+use crate::attributes::AttributeError;
 use crate::documents::forward::MemoryError;
+use crate::documents::query::QueryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
 use crate::space;
@@ -84,6 +86,9 @@ pub enum OpenError {
     /// The forwarding state could not be read or written.
     #[error("could not resume forwarding to the database")]
     Forward(#[source] MemoryError),
+    /// The search index could not be read.
+    #[error("could not check the search index")]
+    Search(#[source] CatalogueError),
     /// The log could not be replayed into the views.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
@@ -243,6 +248,12 @@ pub enum IntakeError {
     /// A name breaks the rules.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// What is stored beside the bytes breaks a rule.
+    #[error(transparent)]
+    Attributes(#[from] AttributeError),
+    /// An expression over documents is not valid.
+    #[error("where: {0}")]
+    Query(#[from] QueryError),
     /// The request itself is wrong. The message says where, and what would be right.
     #[error("{message}")]
     Rejected {
@@ -368,6 +379,9 @@ pub enum IntakeError {
     /// A query of the catalogue failed.
     #[error("could not query the catalogue")]
     Catalogue(#[source] CatalogueError),
+    /// A query of the search index failed.
+    #[error("could not search")]
+    Search(#[source] CatalogueError),
     /// The document database could not be opened for reading.
     #[error("could not open the document database for reading")]
     OpenDocuments(#[source] forebay_sink::OpenError),
@@ -454,7 +468,10 @@ impl IntakeError {
                 Some(of(space::is_full(&source.source)))
             }
             Self::ViewWaiting { .. } => Some(Shortage::Space),
-            Self::Catalogue(CatalogueError { source, .. }) if space::catalogue_passes(source) => {
+            Self::Catalogue(CatalogueError { source, .. })
+            | Self::Search(CatalogueError { source, .. })
+                if space::catalogue_passes(source) =>
+            {
                 Some(Shortage::Passing)
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),

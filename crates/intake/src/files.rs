@@ -1,4 +1,4 @@
-//! Files: giving a name to bytes, deleting a name, finding the bytes again.
+//! Files: giving a name to bytes.
 //!
 //! A put is decided under the queue's lock: the bytes the name refers to, whether the new bytes are
 //! known, and the position of its entry in the log are one step, so two puts can never both
@@ -14,15 +14,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_log::{AppendError, Appended, CommitError, Lsn};
+use forebay_log::{AppendError, Appended, Lsn};
 
 use crate::answer::{file_url, put_json};
+use crate::attributes::Attributes;
 use crate::blob::Staging;
 use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
-use crate::classify::Classified;
+use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::IntakeError;
-use crate::format::{BlobPlace, Delete, Entry, FilePut, IdempotencyRecord};
+use crate::format::{BlobPlace, FileMove, FilePut, IdempotencyRecord};
 use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
 use crate::shared::Shared;
 
@@ -31,11 +32,48 @@ use crate::shared::Shared;
 pub(crate) struct NewFile {
     pub(crate) key: NameKey,
     pub(crate) comment: String,
+    pub(crate) attributes: Attributes,
     pub(crate) digest: Digest,
     pub(crate) size: u64,
-    pub(crate) classified: Classified,
+    pub(crate) mime: Cow<'static, str>,
+    pub(crate) category: Category,
     pub(crate) condition: Condition,
     pub(crate) idempotency: Option<IdempotencyRecord>,
+    /// The file that this one is made of, if its bytes are those of another name.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The file that a new one is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) key: NameKey,
+    /// The id that the name must still have.
+    pub(crate) id: u64,
+    /// Whether the same entry deletes it.
+    pub(crate) is_moved: bool,
+}
+
+impl NewFile {
+    /// The file, once its entry is in the log.
+    fn record(&self, lsn: Lsn, created_ms: i64) -> FileRecord {
+        FileRecord {
+            id: lsn.0,
+            namespace: self.key.0.clone(),
+            name: self.key.1.clone(),
+            digest: self.digest,
+            size: self.size,
+            mime: self.mime.clone(),
+            category: self.category,
+            comment: self.comment.clone(),
+            created_ms,
+            attributes: self.attributes.clone(),
+        }
+    }
+
+    /// The name that the same entry deletes.
+    fn moved(&self) -> Option<&NameKey> {
+        self.origin.as_ref().filter(|origin| origin.is_moved).map(|origin| &origin.key)
+    }
 }
 
 /// Precondition on what a name refers to.
@@ -57,7 +95,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
+    pub(crate) fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
         let holds = match (self, before) {
             (Self::None, _) => true,
             (Self::Absent, before) => before.is_none(),
@@ -111,12 +149,17 @@ struct Asked {
     generation: u64,
     name: Option<(FileRecord, BlobRecord)>,
     blob: Option<BlobRecord>,
+    is_blob_asked: bool,
+    /// The id of the name that the file is made of.
+    origin: Option<u64>,
 }
 
 /// The result of a put under the lock.
 enum Step {
     /// The catalogue has to be queried first.
-    Ask { name: bool, blob: bool, generation: u64 },
+    Ask { name: bool, blob: bool, origin: bool, generation: u64 },
+    /// The name that the file is made of is another file by now.
+    Gone,
     /// The staged bytes need their final name first.
     Keep,
     /// The log's buffer is full.
@@ -127,20 +170,6 @@ enum Step {
     Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Put, Lsn),
-}
-
-/// The result of a delete under the lock.
-enum DeleteStep {
-    /// The catalogue has to be queried first.
-    Ask(u64),
-    /// The log's buffer is full.
-    Full,
-    /// There is nothing to delete, because of an entry that ends at this position.
-    Absent(Option<Lsn>),
-    /// The condition does not hold, because of an entry that ends at this position.
-    Refused(IntakeError, Option<Lsn>),
-    /// The entry is in the log.
-    Appended(Lsn),
 }
 
 impl Put {
@@ -159,26 +188,33 @@ impl Put {
 
 impl Shared {
     /// Gives a name to bytes. Returns when the change is as durable as configured.
+    ///
+    /// * `bytes`: `None` if they are those of [`NewFile::origin`].
+    /// * Returns `None` if the origin is another file by now: nothing was changed.
     pub(crate) async fn put(
         self: &Arc<Self>,
         new: NewFile,
-        bytes: NewBytes,
-    ) -> Result<Put, IntakeError> {
+        bytes: Option<NewBytes>,
+    ) -> Result<Option<Put>, IntakeError> {
         self.wait_for_room().await?;
+        let is_stored = bytes.is_none();
         let (packed, mut staged) = match bytes {
-            NewBytes::Packed(bytes) => (Some(bytes), None),
-            NewBytes::Staged(staging) => (None, Some(staging)),
+            Some(NewBytes::Packed(bytes)) => (Some(bytes), None),
+            Some(NewBytes::Staged(staging)) => (None, Some(staging)),
+            None => (None, None),
         };
         let mut pinned = Pinned::none(self);
         let mut asked = None;
         loop {
-            let kept = staged.is_none() && packed.is_none();
+            let kept = staged.is_none() && packed.is_none() && !is_stored;
             let step = self.step(&new, packed.as_deref(), kept, asked.take())?;
             match step {
-                Step::Ask { name, blob, generation } => {
+                Step::Ask { name, blob, origin, generation } => {
                     pinned.pin(new.digest);
-                    asked = Some(self.ask(&new, name, blob, generation)?);
+                    asked = Some(self.ask(&new, (name, blob, origin), generation)?);
                 }
+                Step::Gone => return Ok(None),
+                Step::Keep if is_stored => return Ok(None),
                 Step::Keep => {
                     if let Some(staging) = staged.take() {
                         pinned.pin(new.digest);
@@ -191,7 +227,7 @@ impl Shared {
                 }
                 Step::Same(put, end) => {
                     self.certain(end).await?;
-                    return Ok(put);
+                    return Ok(Some(put));
                 }
                 Step::Refused(error, end) => {
                     self.certain(end).await?;
@@ -200,7 +236,7 @@ impl Shared {
                 Step::Appended(put, end) => {
                     drop(pinned);
                     self.committed(end).await?;
-                    return Ok(put);
+                    return Ok(Some(put));
                 }
             }
         }
@@ -208,7 +244,7 @@ impl Shared {
 
     /// Waits until the entry that an answer depends on is as durable as configured: an answer must
     /// not report a change that a crash could still undo.
-    async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
+    pub(crate) async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
         match end {
             Some(end) => self.committed(end).await,
             None => Ok(()),
@@ -227,13 +263,30 @@ impl Shared {
         let generation = pending.generation();
         let asked = asked.filter(|asked| asked.generation == generation);
         let name_seen = pending.name(&new.key);
-        let blob_seen = pending.blob(new.digest);
+        // What was asked of the catalogue stands for the tiers before it.
+        let is_blob_asked = asked.as_ref().is_some_and(|asked| asked.is_blob_asked);
+        let blob_seen = match is_blob_asked {
+            true => pending.blob(new.digest),
+            false => pending.look_up(new.digest),
+        };
         let ask_name = matches!(name_seen, NameSeen::Ask) && asked.is_none();
-        let ask_blob = matches!(blob_seen, BlobSeen::Ask) && asked.is_none();
-        if ask_name || ask_blob {
+        let ask_blob = matches!(blob_seen, BlobSeen::Ask) && !is_blob_asked;
+        let origin_seen = new.origin.as_ref().map(|origin| (origin, pending.name(&origin.key)));
+        let ask_origin = matches!(origin_seen, Some((_, NameSeen::Ask)));
+        if ask_name || ask_blob || ask_origin && asked.is_none() {
             let (name, blob) =
                 (matches!(name_seen, NameSeen::Ask), matches!(blob_seen, BlobSeen::Ask));
-            return Ok(Step::Ask { name, blob, generation });
+            return Ok(Step::Ask { name, blob, origin: ask_origin, generation });
+        }
+        if let Some((origin, seen)) = origin_seen {
+            let found = match seen {
+                NameSeen::New => None,
+                NameSeen::Pending(pending) => pending.file.map(|file| file.id),
+                NameSeen::Ask => asked.as_ref().and_then(|asked| asked.origin),
+            };
+            if found != Some(origin.id) {
+                return Ok(Step::Gone);
+            }
         }
         let (before, before_end) = match name_seen {
             NameSeen::New => (None, None),
@@ -248,8 +301,10 @@ impl Shared {
         }
         if let Some(file) = &before
             && new.idempotency.is_none()
+            && new.moved().is_none()
             && file.digest == new.digest
             && file.comment == new.comment
+            && file.attributes == new.attributes
         {
             let put = Put { file: file.clone(), duplicate: true, replaced: false, created: false };
             return Ok(Step::Same(put, before_end));
@@ -286,18 +341,28 @@ impl Shared {
             created_ms,
             digest: new.digest,
             size: new.size,
-            category: new.classified.category,
+            category: new.category,
             namespace: new.key.0.clone(),
             name: new.key.1.clone(),
-            mime: new.classified.mime,
+            mime: &new.mime,
             comment: &new.comment,
+            attributes: new.attributes.clone(),
             duplicate: known,
             replaced,
             created,
+            keeps: !created && pending.keeps_versions(&new.key.0),
             idempotency: new.idempotency,
             place,
         };
-        let header = entry.encode_header();
+        let keeps = entry.keeps;
+        let header = match new.moved() {
+            None => entry.encode_header(),
+            Some(from) => {
+                let (from_namespace, from_name) = from.clone();
+                let keeps = pending.keeps_versions(&from_namespace);
+                FileMove { put: entry, from_namespace, from_name, keeps }.encode()
+            }
+        };
         let inline = match place {
             BlobPlace::Inline(bytes) => bytes,
             _ => &[],
@@ -307,17 +372,7 @@ impl Shared {
             Err(AppendError::Full { .. }) => return Ok(Step::Full),
             Err(error) => return Err(IntakeError::Append(error)),
         };
-        let file = Arc::new(FileRecord {
-            id: lsn.0,
-            namespace: new.key.0.clone(),
-            name: new.key.1.clone(),
-            digest: new.digest,
-            size: new.size,
-            mime: Cow::Borrowed(new.classified.mime),
-            category: new.classified.category,
-            comment: new.comment.clone(),
-            created_ms,
-        });
+        let file = Arc::new(new.record(lsn, created_ms));
         let stored = match place {
             BlobPlace::Existing => None,
             BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn.0)),
@@ -328,7 +383,13 @@ impl Shared {
             let (status, answer) = (put.status(), put.answer());
             Arc::new(Answered { record, status, answer, created_ms })
         });
-        let change = Change::Put { file, stored };
+        let change = match new.moved() {
+            None => Change::Put { file, stored, keeps },
+            Some(from) => {
+                let (from, keeps_from) = (from.clone(), pending.keeps_versions(&from.0));
+                Change::Move { file, from, keeps, keeps_from }
+            }
+        };
         self.queue(pending, Queued { lsn, end, change, answered });
         Ok(Step::Appended(put, end))
     }
@@ -343,7 +404,10 @@ impl Shared {
 
     /// The file with this name in the catalogue. That there is none is certain only if the catalogue
     /// is not damaged.
-    fn stored(&self, key: &NameKey) -> Result<Option<(FileRecord, BlobRecord)>, IntakeError> {
+    pub(crate) fn stored(
+        &self,
+        key: &NameKey,
+    ) -> Result<Option<(FileRecord, BlobRecord)>, IntakeError> {
         let found = self.reader.file(&key.0, &key.1)?;
         if found.is_none() {
             self.check_whole()?;
@@ -354,13 +418,24 @@ impl Shared {
     fn ask(
         &self,
         new: &NewFile,
-        name: bool,
-        blob: bool,
+        (name, blob, origin): (bool, bool, bool),
         generation: u64,
     ) -> Result<Asked, IntakeError> {
         let name = if name { self.stored(&new.key)? } else { None };
-        let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
-        Ok(Asked { generation, name, blob })
+        let is_blob_asked = blob;
+        let blob = match blob {
+            true => {
+                let found = self.reader.live_blob(new.digest)?;
+                self.pending.lock().learn(found, generation);
+                found
+            }
+            false => None,
+        };
+        let origin = match &new.origin {
+            Some(Origin { key, .. }) if origin => self.stored(key)?.map(|(file, _)| file.id),
+            _ => None,
+        };
+        Ok(Asked { generation, name, blob, is_blob_asked, origin })
     }
 
     /// Gives staged bytes their final name, but not during a removal.
@@ -375,186 +450,6 @@ impl Shared {
             .and_then(|kept| kept)
             .map_err(|source| IntakeError::Blob { act: "keep", source })
     }
-
-    /// Deletes a name; returns `false` if it does not exist.
-    pub(crate) async fn delete(
-        self: &Arc<Self>,
-        key: &NameKey,
-        condition: &Condition,
-        idempotency: Option<IdempotencyRecord>,
-    ) -> Result<bool, IntakeError> {
-        self.wait_for_room().await?;
-        let mut asked: Option<(u64, Option<Arc<FileRecord>>)> = None;
-        loop {
-            match self.delete_step(key, condition, idempotency, asked.take())? {
-                DeleteStep::Absent(end) => {
-                    self.certain(end).await?;
-                    return Ok(false);
-                }
-                DeleteStep::Refused(error, end) => {
-                    self.certain(end).await?;
-                    return Err(error);
-                }
-                DeleteStep::Full => self.log.room(16_384).await,
-                DeleteStep::Appended(end) => {
-                    self.committed(end).await?;
-                    return Ok(true);
-                }
-                DeleteStep::Ask(generation) => {
-                    let before = self.stored(key)?;
-                    asked = Some((generation, before.map(|(file, _)| Arc::new(file))));
-                }
-            }
-        }
-    }
-
-    fn delete_step(
-        &self,
-        key: &NameKey,
-        condition: &Condition,
-        idempotency: Option<IdempotencyRecord>,
-        asked: Option<(u64, Option<Arc<FileRecord>>)>,
-    ) -> Result<DeleteStep, IntakeError> {
-        let mut pending = self.pending.lock();
-        let generation = pending.generation();
-        let (before, before_end) = match pending.name(key) {
-            NameSeen::New => (None, None),
-            NameSeen::Pending(name) => (name.file, Some(name.end)),
-            NameSeen::Ask => match asked {
-                Some((asked, before)) if asked == generation => (before, None),
-                _ => return Ok(DeleteStep::Ask(generation)),
-            },
-        };
-        if let Err(error) = condition.check(before.as_deref()) {
-            return Ok(DeleteStep::Refused(error, before_end));
-        }
-        if before.is_none() {
-            return Ok(DeleteStep::Absent(before_end));
-        }
-        let end = self.append_delete(&mut pending, key, idempotency)?;
-        Ok(end.map_or(DeleteStep::Full, DeleteStep::Appended))
-    }
-
-    fn append_delete(
-        &self,
-        pending: &mut Pending,
-        key: &NameKey,
-        idempotency: Option<IdempotencyRecord>,
-    ) -> Result<Option<Lsn>, IntakeError> {
-        let deleted_ms = self.now_ms();
-        let (namespace, name) = key.clone();
-        let entry = Delete { deleted_ms, namespace, name, idempotency };
-        let Appended { lsn, end, .. } = match self.log.try_append(&[&entry.encode()]) {
-            Ok(appended) => appended,
-            Err(AppendError::Full { .. }) => return Ok(None),
-            Err(error) => return Err(IntakeError::Append(error)),
-        };
-        let answered = idempotency.map(|record| {
-            Arc::new(Answered { record, status: 204, answer: Vec::new(), created_ms: deleted_ms })
-        });
-        let change = Change::Delete { namespace: entry.namespace, name: entry.name };
-        self.queue(pending, Queued { lsn, end, change, answered });
-        Ok(Some(end))
-    }
-
-    /// The file with this name, as of everything acknowledged before the call.
-    pub(crate) async fn file(
-        &self,
-        key: &NameKey,
-    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
-        loop {
-            let (seen, generation) = {
-                let pending = self.pending.lock();
-                let seen = match pending.name(key) {
-                    NameSeen::Pending(name) => {
-                        let blob = name.file.as_ref().map(|file| pending.blob(file.digest));
-                        Some((name, blob))
-                    }
-                    NameSeen::New => return Ok(None),
-                    NameSeen::Ask => None,
-                };
-                (seen, pending.generation())
-            };
-            let Some((name, blob)) = seen else {
-                if let Some((file, blob)) = self.reader.file(&key.0, &key.1)? {
-                    return Ok(Some((Arc::new(file), blob)));
-                }
-                // The name may have been given, and applied, between the two lookups.
-                if self.pending.lock().generation() == generation {
-                    return self.check_whole().map(|()| None);
-                }
-                continue;
-            };
-            let (name, blob) = match self.committed(name.end).await {
-                Ok(()) => (name, blob),
-                // What was not acknowledged is not shown: the name keeps its previous state.
-                Err(IntakeError::Commit(CommitError::Stalled { .. })) => {
-                    let Some(name) = self.acknowledged_name(key) else {
-                        let found = self.stored(key)?;
-                        return Ok(found.map(|(file, blob)| (Arc::new(file), blob)));
-                    };
-                    let file = name.file.as_ref();
-                    let blob = file.map(|file| self.pending.lock().blob(file.digest));
-                    (name, blob)
-                }
-                Err(error) => return Err(error),
-            };
-            let Some(file) = name.file else { return Ok(None) };
-            let blob = match blob {
-                // A later put may have stored the same bytes again, in an entry that is not
-                // necessarily written yet. This name then uses the copy that the catalogue knows.
-                Some(BlobSeen::Stored(blob)) if !is_after(&blob, name.end) => Some(blob),
-                _ => self.reader.blob(file.digest)?,
-            };
-            if let Some(blob) = blob {
-                return Ok(Some((file, blob)));
-            }
-        }
-    }
-
-    /// The file whose name was given by the entry at `id`, if the name still refers to it.
-    pub(crate) async fn file_by_id(
-        &self,
-        id: u64,
-    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
-        let lsn = Lsn(id);
-        if lsn < self.log.start() || lsn >= self.log.end() {
-            return Ok(None);
-        }
-        // An id that was never given points into the middle of an entry: not a fault of the log.
-        let Ok(payload) = self.log.read(lsn) else { return Ok(None) };
-        let key = match Entry::decode(&payload) {
-            Ok(Entry::FilePut(put)) => (put.namespace, put.name),
-            _ => return Ok(None),
-        };
-        Ok(self.file(&key).await?.filter(|(file, _)| file.id == id))
-    }
-
-    /// The bytes of a blob kept in the log, checked against its digest's entry.
-    pub(crate) fn read_packed(&self, blob: &BlobRecord, lsn: u64) -> Result<Bytes, IntakeError> {
-        let payload = self
-            .log
-            .read(Lsn(lsn))
-            .map_err(|source| IntakeError::Read { lsn: Lsn(lsn), source })?;
-        let damaged = |found: String| IntakeError::Damaged { digest: blob.digest.to_hex(), found };
-        let header = match Entry::decode(&payload) {
-            Ok(Entry::FilePut(FilePut { digest, place: BlobPlace::Inline(bytes), .. }))
-                if digest == blob.digest =>
-            {
-                payload.len() - bytes.len()
-            }
-            Ok(_) => return Err(damaged(format!("the log holds another entry at {lsn}"))),
-            Err(error) => {
-                return Err(damaged(format!("the entry at {lsn} cannot be decoded: {error}")));
-            }
-        };
-        Ok(Bytes::from(payload).slice(header..))
-    }
-}
-
-/// Whether bytes are in a log entry at `end` or later.
-fn is_after(blob: &BlobRecord, end: Lsn) -> bool {
-    matches!(blob.place, BlobLocation::Entry(lsn) if lsn >= end.0)
 }
 
 /// Keeps one digest pinned until dropped.

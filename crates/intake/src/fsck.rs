@@ -33,6 +33,7 @@ use crate::error::OpenError;
 use crate::format::{BlobPlace, Entry, FilePut};
 use crate::intake::layout;
 use crate::opening::{check_holds, log_options_for_reading, seen_by_views};
+use crate::search;
 
 /// Maximum number of names in a finding.
 const NAMES_MAX: usize = 5;
@@ -51,7 +52,7 @@ pub struct FsckProgress {
 /// Something that differs from what was stored.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// `log`, `blob`, `catalogue`, `documents` or `spill`.
+    /// `log`, `blob`, `catalogue`, `documents`, `search` or `spill`.
     pub kind: &'static str,
     /// The fault.
     pub message: String,
@@ -78,6 +79,8 @@ pub struct FsckReport {
     pub blob_bytes: u64,
     /// Documents in the document database.
     pub documents: u64,
+    /// Files in the search index.
+    pub searchable: u64,
     /// Documents that wait in files for the database they are forwarded to.
     pub spilled: u64,
     /// Bytes of a torn tail, which the next start cuts off. Nothing acknowledged is in it.
@@ -132,6 +135,7 @@ pub fn fsck(
         reference.compare(found, dir, &mut check.report.findings)?;
     }
     let built = reference.as_ref().and_then(|reference| reference.catalogue.as_ref());
+    check.search(whole, built)?;
     if let Some(catalogue) = found.or(built) {
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         check.files(log.as_ref(), &reader, &mut progress)?;
@@ -191,6 +195,31 @@ impl Check {
                 self.report.findings.push(finding);
             }
         }
+        Ok(())
+    }
+
+    /// Checks the search index, and compares it with a catalogue that was built from the log.
+    fn search(&mut self, log: Option<&Log>, built: Option<&Catalogue>) -> Result<(), OpenError> {
+        let path = self.dir.join(layout::SEARCH);
+        let reader = built.map(Catalogue::reader).transpose().map_err(OpenError::Catalogue)?;
+        let sound = match (&reader, built, log) {
+            (Some(reader), Some(built), Some(log)) => {
+                Some(search::Sound { reader, position: built.position(), log: log.id() })
+            }
+            _ => None,
+        };
+        let (files, found) = search::check(&path, sound)?;
+        self.report.searchable = files;
+        self.report.findings.extend(found.into_iter().map(|message| Finding {
+            kind: "search",
+            message: format!(
+                "{message}; nothing is lost: move the file away while the server is stopped, and \
+                 the next start builds the search index again from the log"
+            ),
+            sha256: None,
+            path: Some(path.clone()),
+            names: Vec::new(),
+        }));
         Ok(())
     }
 

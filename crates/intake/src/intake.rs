@@ -8,6 +8,7 @@
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
 //! <dir>/documents.sqlite   view: documents
+//! <dir>/search.sqlite      view: words of files
 //! <dir>/forward.json       state of forwarding to an external database
 //! <dir>/spill/             documents that wait for it
 //! ```
@@ -24,14 +25,15 @@ use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::{Committer, Lsn, Recovery};
 use forebay_sink::Sink as _;
+use forebay_sqlite::SqliteSink;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::Applier;
-use crate::catalogue::{CatalogueTotals, FileFilter, FileRecord};
+use crate::catalogue::{Catalogue, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
-use crate::documents::forward::{DatabaseStatus, Forwarder, Parts};
+use crate::documents::forward::{DatabaseStatus, Forwarder, Outbox, Parts};
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue};
 use crate::error::{IntakeError, OpenError};
@@ -41,7 +43,7 @@ use crate::opening::{
     open_log, open_outbox, prepare, record_extents, seen_by_views,
 };
 use crate::options::IntakeOptions;
-use crate::pending::Pending;
+use crate::search::{Follower, Search};
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
 use crate::uploads::Uploads;
@@ -60,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) namespaces: Namespaces,
     pub(crate) view: Arc<ViewQueue>,
     pub(crate) bounds: Bounds,
+    /// Whether answers without an end are to end.
+    pub(crate) draining: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
 }
 
@@ -67,11 +71,48 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Running {
     view: View,
+    search: Option<Follower>,
     forwarder: Option<Forwarder>,
     verifier: Verifier,
     applier: Applier,
     committer: Committer,
     _lock: Box<dyn Lock>,
+}
+
+/// What the threads begin with.
+struct Starting {
+    catalogue: Catalogue,
+    view: Arc<ViewQueue>,
+    sink: SqliteSink,
+    bounds: Bounds,
+    outbox: Option<Arc<Outbox>>,
+    search: Option<Arc<Search>>,
+    lock: Box<dyn Lock>,
+}
+
+impl Starting {
+    /// Starts every thread.
+    fn run(self, shared: &Arc<Shared>, fs: &Arc<dyn FileSystem>) -> std::io::Result<Running> {
+        let Self { catalogue, view, sink, bounds, outbox, search, lock } = self;
+        let (log, dir) = (&shared.log, &shared.options.dir);
+        let parts = || Parts {
+            log: log.clone(),
+            fs: fs.clone(),
+            clock: shared.clock.clone(),
+            bounds,
+            documents: dir.join(layout::DOCUMENTS),
+            spill: dir.join(layout::SPILL),
+        };
+        Ok(Running {
+            forwarder: outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose()?,
+            search: search.map(|search| Follower::start(shared.clone(), search)).transpose()?,
+            view: View::start(view.clone(), log.clone(), sink, bounds)?,
+            verifier: Verifier::start(shared.clone())?,
+            applier: Applier::start(shared.clone(), catalogue, view)?,
+            committer: log.start_committer(),
+            _lock: lock,
+        })
+    }
 }
 
 /// Report of an opening.
@@ -121,6 +162,7 @@ pub(crate) mod layout {
     pub(crate) const CATALOGUE_FSCK: &str = "catalogue-fsck.sqlite";
     pub(crate) const CATALOGUE_DAMAGED: &str = "catalogue-damaged.sqlite";
     pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+    pub(crate) const SEARCH: &str = "search.sqlite";
     pub(crate) const SPILL: &str = "spill";
 }
 
@@ -174,10 +216,12 @@ impl Intake {
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
-        let known = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
+        let pending = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
         report.files = catalogue.counts().0;
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
+        let applied = Lsn(catalogue.position());
+        let search = Search::of(&options, applied);
         let shared = Arc::new(Shared {
             uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options)?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
@@ -187,41 +231,35 @@ impl Intake {
             log: log.clone(),
             blobs,
             reader,
-            pending: Mutex::new(Pending::new(known)),
+            pending: Mutex::new(pending),
             work: Condvar::new(),
             applier: Mutex::new(ApplierOrders::default()),
             room: Notify::new(),
-            applied: watch::Sender::new(Applied::at(Lsn(catalogue.position()))),
+            applied: watch::Sender::new(Applied::at(applied)),
             reclaim: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
+            search: search.clone(),
             needed_since: OnceLock::new(),
         });
         let outside = outbox.clone();
         let view = ViewQueue::new(document_position, documents_durable, held, outside, reserve);
         let view = Arc::new(view);
         let namespaces = Namespaces::new(bounds, &shared.options);
-        let thread = |source| OpenError::Prepare { path: dir.clone(), source };
-        let parts = || Parts {
-            log: log.clone(),
-            fs: fs.clone(),
-            clock: shared.clock.clone(),
-            bounds,
-            documents: dir.join(layout::DOCUMENTS),
-            spill: dir.join(layout::SPILL),
-        };
-        let forwarder = outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose();
-        let running = Running {
-            forwarder: forwarder.map_err(thread)?,
-            view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
-            verifier: Verifier::start(shared.clone()).map_err(thread)?,
-            applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
-            committer: log.start_committer(),
-            _lock: lock,
-        };
+        let starting =
+            Starting { catalogue, view: view.clone(), sink, bounds, outbox, search, lock };
+        let running = starting
+            .run(&shared, &fs)
+            .map_err(|source| OpenError::Prepare { path: dir.clone(), source })?;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let inner = Inner { shared, namespaces, view, bounds, running: Mutex::new(Some(running)) };
+        let (draining, running) = (watch::Sender::new(false), Mutex::new(Some(running)));
+        let inner = Inner { shared, namespaces, view, bounds, draining, running };
         Ok((Self { inner: Arc::new(inner) }, report))
+    }
+
+    /// Ends what waits for news without an end, before the intake is closed.
+    pub fn drain(&self) {
+        self.inner.draining.send_replace(true);
     }
 
     /// Applies what is queued, syncs the log and closes everything. Later calls do nothing.
@@ -237,6 +275,9 @@ impl Intake {
             forwarder.stop();
         }
         running.verifier.stop();
+        if let Some(search) = &mut running.search {
+            search.stop();
+        }
         running.applier.stop();
         running.committer.stop().map_err(IntakeError::Commit)
     }

@@ -14,13 +14,17 @@
 
 pub mod answer;
 mod apply;
+pub mod attributes;
 pub mod blob;
 pub mod blocks;
 pub mod catalogue;
+mod changes;
 pub mod classify;
+mod deletes;
 pub mod digest;
 pub mod documents;
 mod error;
+mod file_namespaces;
 mod files;
 pub mod format;
 pub mod fsck;
@@ -32,20 +36,27 @@ mod opening;
 mod operations;
 pub mod options;
 mod pending;
+mod reads;
+pub mod recent;
 mod reclaim;
 pub mod request;
+pub mod search;
 mod shared;
 mod space;
 pub mod upload;
 pub mod uploads;
 mod verifier;
+mod versions;
 
+pub use changes::{FileCopy, FileDetails};
 pub use documents::forward::{
     Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,
 };
 pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
+pub use file_namespaces::{FileNamespace, NAMESPACE_RECORDS_MAX};
 pub use files::{Condition, Put};
 pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};
 pub use pending::NameKey;
+pub use versions::FileVersions;

@@ -26,6 +26,8 @@ pub struct IntakeOptions {
     /// How often every row of the catalogue is verified while it is used. A pass that takes long
     /// makes the next one wait for at least 20 times as long.
     pub verify_every: Duration,
+    /// Whether files can be searched: an index follows the log.
+    pub search: bool,
     /// The external database that also receives every document, if there is one.
     pub forward: Option<ForwardOptions>,
 }
@@ -94,6 +96,7 @@ impl IntakeOptions {
             uploads: UploadLimits::default(),
             decision: DecisionOptions::default(),
             verify_every: Duration::from_secs(600),
+            search: true,
             forward: None,
         }
     }

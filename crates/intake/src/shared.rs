@@ -17,6 +17,7 @@ use crate::format::Entry;
 use crate::options::IntakeOptions;
 use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
+use crate::search::Search;
 use crate::space::Reserve;
 use crate::uploads::Uploads;
 use crate::verifier::Verified;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) held: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
+    /// The search index, if there is one.
+    pub(crate) search: Option<Arc<Search>>,
     /// Since when remembered requests may be needed, whatever their age: see
     /// [`Intake::hold_requests`](crate::Intake::hold_requests).
     pub(crate) needed_since: OnceLock<NeededSince>,

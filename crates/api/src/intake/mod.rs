@@ -12,17 +12,24 @@ mod body;
 mod condition;
 mod content;
 mod database;
+mod details;
 mod documents;
 mod download;
+mod file_namespaces;
 mod files;
+mod follow;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod json_body;
 mod openapi;
 mod parts;
 mod problem;
 mod range;
 mod sending;
 mod store;
+mod transfers;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -36,6 +43,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
 use sending::Sending;
+use tokio::sync::Semaphore;
 
 use crate::answer::pairs;
 
@@ -44,6 +52,8 @@ use crate::answer::pairs;
 struct Served {
     intake: Intake,
     sending: Sending,
+    /// Clients that may follow documents.
+    followers: Arc<Semaphore>,
 }
 
 impl FromRef<Served> for Intake {
@@ -59,7 +69,15 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
-            put(files::put).get(download::by_name).delete(files::delete),
+            put(files::put).get(download::by_name).patch(details::patch).delete(files::delete),
+        )
+        .route("/v1/files/copy", post(transfers::copy))
+        .route("/v1/files/move", post(transfers::rename))
+        .route("/v1/files/delete", post(transfers::delete))
+        .route("/v1/namespaces", get(file_namespaces::list))
+        .route(
+            "/v1/namespaces/{namespace}",
+            put(file_namespaces::put).delete(file_namespaces::delete),
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))
@@ -68,7 +86,11 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
         .route("/v1/documents/{namespace}/schema", post(documents::schema))
         .route("/v1/documents/{namespace}/{id}", get(documents::one))
-        .with_state(Served { intake: intake.clone(), sending: Sending::default() })
+        .with_state(Served {
+            intake: intake.clone(),
+            sending: Sending::default(),
+            followers: Arc::new(Semaphore::new(follow::FOLLOWERS_MAX)),
+        })
 }
 
 pub(crate) use body::PacedBody;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_base::error_chain::chain;
 use forebay_intake::answer::{file_url, put_json};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::digest::Digest;
 use forebay_intake::request::Claim;
 use forebay_intake::uploads::{UploadError, UploadId, UploadKind, UploadStatus};
@@ -79,7 +80,8 @@ async fn store(intake: &Intake, id: UploadId) -> Result<Arc<[u8]>, IntakeError> 
             let classified = upload.classify(&key.1).await;
             let record = held.record(Digest::of_parts(&[b"upload", &id.0]));
             let idempotency = Some(record);
-            let new = NewFile { key, comment, classified, condition, idempotency };
+            let attributes = Attributes::default();
+            let new = NewFile { key, comment, attributes, classified, condition, idempotency };
             let put = intake.put(new, upload).await?;
             let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());
             put_json(&put.file, put.duplicate, put.replaced, &url)

@@ -111,7 +111,7 @@ impl CatalogueReader {
             let mut hasher = RowHasher::default();
             let mut statement = connection.prepare_cached(
                 "SELECT f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment,
-                   f.created_ms, f.first, f.checksum, b.digest, b.size, b.place, b.refs, b.checksum
+                   f.created_ms, f.attributes, f.first, f.checksum, b.digest, b.size, b.place, b.refs, b.checksum
                  FROM files f LEFT JOIN blobs b ON b.digest = f.digest
                  WHERE f.namespace = ?1 AND f.name = ?2",
             )?;
@@ -282,7 +282,10 @@ impl CatalogueReader {
             connection
                 .prepare(
                     "SELECT b.digest, b.refs, coalesce(n.names, 0) FROM blobs b
-                     LEFT JOIN (SELECT digest, count(*) AS names FROM files GROUP BY digest) n
+                     LEFT JOIN (SELECT digest, count(*) AS names FROM (
+                         SELECT digest FROM files UNION ALL
+                         SELECT digest FROM versions WHERE digest IS NOT NULL
+                       ) GROUP BY digest) n
                        ON n.digest = b.digest
                      WHERE b.refs <> coalesce(n.names, 0) LIMIT 100",
                 )?

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) files: RowSet,
     pub(super) blobs: RowSet,
     pub(super) requests: RowSet,
+    pub(super) namespaces: RowSet,
+    pub(super) versions: RowSet,
 }
 
 /// What `meta` holds.
@@ -48,7 +50,7 @@ pub(super) enum StoredState {
 }
 
 impl State {
-    fn values(&self) -> [(&'static str, i64); 11] {
+    fn values(&self) -> [(&'static str, i64); 15] {
         [
             (SCHEMA, SCHEMA_VERSION),
             ("position", self.position.cast_signed()),
@@ -61,6 +63,10 @@ impl State {
             ("blobs_digest", self.blobs.digest.cast_signed()),
             ("requests", self.requests.count.cast_signed()),
             ("requests_digest", self.requests.digest.cast_signed()),
+            ("namespaces", self.namespaces.count.cast_signed()),
+            ("namespaces_digest", self.namespaces.digest.cast_signed()),
+            ("versions", self.versions.count.cast_signed()),
+            ("versions_digest", self.versions.digest.cast_signed()),
         ]
     }
 
@@ -77,6 +83,8 @@ impl State {
             files: set("files", "files_digest")?,
             blobs: set("blobs", "blobs_digest")?,
             requests: set("requests", "requests_digest")?,
+            namespaces: set("namespaces", "namespaces_digest")?,
+            versions: set("versions", "versions_digest")?,
         })
     }
 

@@ -14,6 +14,6 @@ pub use decoder::DecodeError;
 pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
-    DocumentExtents, Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome,
-    TargetCode, encode_chunk_header, encode_documents,
+    DocumentExtents, Documents, Entry, FileMove, FilePut, IdempotencyRecord, NamespaceChange,
+    NamespaceExtent, Outcome, TargetCode, VersionsErased, encode_chunk_header, encode_documents,
 };

@@ -17,6 +17,7 @@ mod reclaim;
 mod reclaim_crash;
 mod requests;
 mod running;
+mod search;
 mod support;
 mod uploads;
 mod views;

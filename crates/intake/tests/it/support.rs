@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::Rng;
 use forebay_base::fs::{FileSystem, RealFs};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::catalogue::FileFilter;
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
@@ -52,6 +53,8 @@ pub(crate) fn options(dir: &Path) -> IntakeOptions {
     let mut options = IntakeOptions::new(dir);
     options.segment_size = 256 << 10;
     options.limits.packed_size_max = 2 << 10;
+    // Most of these tests open an intake again and again; `search.rs` has its own.
+    options.search = false;
     options
 }
 
@@ -148,7 +151,8 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
     });
     let classified = classify(upload.head(), &key.1);
     let (key, comment, condition) = (key.clone(), "a comment".to_owned(), Condition::None);
-    let new = NewFile { key, comment, classified, condition, idempotency };
+    let attributes = Attributes::default();
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency };
     intake.put(new, upload).await.unwrap();
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use forebay_base::fs::{FileSystem, RealFs};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::upload::{FileBytes, Source, Upload};
 use forebay_intake::uploads::{
     Checksum, ChecksumKind, NewUpload, UploadError, UploadId, UploadKind,
@@ -96,7 +97,8 @@ async fn store(intake: &Intake, ids: &[UploadId], name: &str) -> Result<(), Inta
     let key = key("files", name);
     let classified = upload.classify(&key.1).await;
     let comment = String::new();
-    let new = NewFile { key, comment, classified, condition: Condition::None, idempotency: None };
+    let (condition, attributes) = (Condition::None, Attributes::default());
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency: None };
     intake.put(new, upload).await.map(drop)
 }
 
