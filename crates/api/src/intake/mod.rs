@@ -98,8 +98,9 @@ pub fn router(intake: &Intake) -> Router {
         })
 }
 
+pub(crate) use body::PacedBody;
 pub(crate) use openapi::with_form;
-pub(crate) use problem::may_pass;
+pub(crate) use problem::{answer as refuse, classify, may_pass};
 
 /// Returns the description of the routes.
 #[must_use]

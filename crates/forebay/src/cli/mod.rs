@@ -35,11 +35,13 @@ mod pipeline_ask;
 mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
+mod presign;
 mod reference;
 mod serve;
 mod server;
 mod settings;
 mod tour;
+mod uploads;
 
 // The reviewed help is that of the build that is shipped.
 #[cfg(all(test, not(feature = "peers")))]
@@ -92,6 +94,8 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Print a URL for one request that needs no API key.
+    Presign(presign::Args),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// Report on a server's intake, and decide again how documents are stored.
@@ -100,6 +104,9 @@ enum Command {
     /// List, follow, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// List and remove the unfinished uploads of a server.
+    #[command(subcommand)]
+    Uploads(uploads::Command),
     /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -134,9 +141,11 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::Presign(args) => presign::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Uploads(command) => uploads::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),
