@@ -276,6 +276,13 @@ impl Operation {
         self.or(status, kind, bytes())
     }
 
+    /// Answers this status with JSON of this type too, on request. The status has an answer already.
+    #[must_use]
+    pub(crate) fn or_json<T: ToSchema>(mut self, status: u16) -> Self {
+        let schema = self.schema::<T>();
+        self.or(status, JSON, schema)
+    }
+
     fn or(mut self, status: u16, kind: &str, schema: RefOr<Schema>) -> Self {
         if let Some(response) = self.responses.get_mut(&status) {
             response.content.insert(kind.to_owned(), content(schema).into());

@@ -28,6 +28,7 @@ mod range;
 mod sending;
 mod store;
 mod transfers;
+mod versions;
 
 use std::sync::Arc;
 
@@ -69,7 +70,11 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
-            put(files::put).get(download::by_name).patch(details::patch).delete(files::delete),
+            put(files::put)
+                .get(download::by_name)
+                .post(versions::restore)
+                .patch(details::patch)
+                .delete(files::delete),
         )
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))

@@ -79,8 +79,7 @@ async fn store(intake: &Intake, id: UploadId) -> Result<Arc<[u8]>, IntakeError> 
             let upload = intake.assemble(&sources).await?;
             let classified = upload.classify(&key.1).await;
             let record = held.record(Digest::of_parts(&[b"upload", &id.0]));
-            let idempotency = Some(record);
-            let attributes = Attributes::default();
+            let (idempotency, attributes) = (Some(record), Attributes::default());
             let new = NewFile { key, comment, attributes, classified, condition, idempotency };
             let put = intake.put(new, upload).await?;
             let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());

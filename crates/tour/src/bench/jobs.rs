@@ -3,8 +3,10 @@
 //! Every figure counts only jobs that have ended: those accepted over HTTP are waited for and the files they
 //! store are counted; the worker of the queue counts what it was given.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -51,28 +53,26 @@ fn accept(data: &Path, plan: &Plan) -> anyhow::Result<f64> {
         out.extend_from_slice(b"host: localhost\r\ncontent-length: 64\r\n\r\n");
         out.extend_from_slice(format!("{number:064}").as_bytes());
     };
-    let check = |number, status, body: &[u8]| {
+    let ids = Rc::new(RefCell::new(Vec::new()));
+    let found = ids.clone();
+    let check = move |number, status, body: &[u8]| {
         let text = String::from_utf8_lossy(body);
         ensure!(status == 202, "job {number} was answered {status}: {text}");
+        let job: serde_json::Value = serde_json::from_slice(body)?;
+        let id = job["job_id"].as_str().with_context(|| format!("a job without an id: {text}"))?;
+        found.borrow_mut().push(id.to_owned());
         Ok(())
     };
     let until = Until::Requests(ACCEPTED);
     let load = drive(server.address(), plan.connections, until, 0, request, check)?;
     ensure!(load.done == ACCEPTED, "{} of {ACCEPTED} jobs were accepted", load.done);
-    let begun = Instant::now();
-    loop {
-        let url = format!("http://{}/v1/jobs/stats", server.address());
-        let stats: serde_json::Value = {
-            let mut response =
-                ureq::get(&url).call().with_context(|| format!("cannot get {url}"))?;
-            serde_json::from_reader(response.body_mut().as_reader())?
-        };
-        ensure!(stats["failed"] == 0, "jobs failed: {stats}");
-        if stats["completed_since_start"].as_u64() == Some(ACCEPTED) {
-            break;
-        }
-        ensure!(begun.elapsed() < ENDED_LIMIT, "jobs have not ended: {stats}");
-        std::thread::sleep(Duration::from_millis(20));
+    for id in ids.borrow().iter() {
+        // The stream ends with the job.
+        let url = format!("http://{}/v1/jobs/{id}/events", server.address());
+        let mut response = ureq::get(&url).call().with_context(|| format!("cannot get {url}"))?;
+        let events = response.body_mut().read_to_string()?;
+        let last = events.rsplit("data: ").next().unwrap_or_default();
+        ensure!(last.contains("\"status\":\"completed\""), "a job ended otherwise: {last}");
     }
     server.stop()?;
     std::fs::remove_dir_all(data).context("cannot remove an emptied store")?;
