@@ -27,6 +27,7 @@ pub mod durability;
 pub mod duration;
 pub mod error_chain;
 pub mod fs;
+pub mod image;
 pub mod limits;
 pub mod rows;
 pub mod server_error;
