@@ -18,13 +18,16 @@ use std::time::{Duration, Instant};
 use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
+use forebay_base::image::Image;
 use forebay_log::{CommitError, Committer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::command::{self, Flags};
 use crate::engine::{Engine, Saver, Session};
 use crate::health::Unhealthy;
-use crate::persist::{self, Checked, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
+use crate::persist::{
+    self, CacheImageError, Checked, OpenError, PersistOptions, Recovered, Restore, SnapshotError,
+};
 use crate::store::{Keyspace, Policy, Rules};
 
 /// Interval between sweeps for expired keys, and the time budget of one sweep.
@@ -173,6 +176,14 @@ impl Cache {
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
         self.engine.stalled()
+    }
+
+    /// Adds the cache to an image of its data directory: nothing if it has none. Blocks; commands run.
+    ///
+    /// # Errors
+    /// [`CacheImageError`]: nothing of the cache is in the image.
+    pub fn image(&self, image: &mut Image) -> Result<(), CacheImageError> {
+        self.engine.journal().map_or(Ok(()), |journal| journal.image(image))
     }
 
     /// Ends the background work and puts everything acknowledged on stable storage. No command may

@@ -28,6 +28,7 @@ mod file_namespaces;
 mod files;
 pub mod format;
 pub mod fsck;
+mod image;
 mod intake;
 pub mod known;
 mod meters;
@@ -55,6 +56,7 @@ pub use documents::forward::{
 pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
 pub use file_namespaces::{FileNamespace, NAMESPACE_RECORDS_MAX};
 pub use files::{Condition, Put};
+pub use image::IntakeImageError;
 pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};

@@ -73,6 +73,8 @@ pub(crate) fn reclaim(
     documents_safe: Lsn,
     held: Option<&Held>,
 ) -> Result<u64, ReclaimError> {
+    // While an image is made everything stays; the next pass comes.
+    let Some(_no_image) = shared.imaging.try_lock() else { return Ok(0) };
     let documents_safe = held.map_or(Lsn(0), |held| held.position.min(documents_safe));
     let dead = shared.reader.dead_blobs(1)?;
     let erased_to = catalogue.documents_erased();

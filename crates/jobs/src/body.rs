@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_base::fs::{Access, File, FileSystem};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{BodyError, OpenError};
@@ -32,6 +33,8 @@ pub(crate) struct Bodies {
     /// Bytes of all files.
     used: AtomicU64,
     max: u64,
+    /// Read while a body is removed, written to keep all of them.
+    removing: RwLock<()>,
 }
 
 impl Bodies {
@@ -47,7 +50,7 @@ impl Bodies {
             path: dir.clone(),
             source,
         })?;
-        Ok(Arc::new(Self { fs, dir, used: AtomicU64::new(0), max }))
+        Ok(Arc::new(Self { fs, dir, used: AtomicU64::new(0), max, removing: RwLock::default() }))
     }
 
     /// Removes the files of jobs that need none, and counts the others.
@@ -76,8 +79,21 @@ impl Bodies {
         self.dir.join(id.to_string())
     }
 
-    /// Removes the file of a job that has ended.
+    /// Keeps every body of a job until the guard is dropped; what is to be removed waits.
+    pub(crate) fn hold(&self) -> RwLockWriteGuard<'_, ()> {
+        self.removing.write()
+    }
+
+    /// The files of bodies that were received.
+    pub(crate) fn paths(&self) -> std::io::Result<Vec<PathBuf>> {
+        let found = self.fs.list(&self.dir)?;
+        let complete = found.iter().filter_map(|file| file.name.to_str().and_then(JobId::parse));
+        Ok(complete.map(|id| self.path(id)).collect())
+    }
+
+    /// Removes the file of a job that has ended. Blocks.
     pub(crate) fn remove(&self, id: JobId, size: u64) {
+        let _removing = self.removing.read();
         match self.fs.remove_file(&self.path(id)) {
             Ok(()) => self.give_back(size),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

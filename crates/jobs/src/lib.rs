@@ -24,6 +24,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod id;
+mod image;
 mod options;
 mod queue;
 mod shorten;
@@ -36,6 +37,7 @@ pub use forebay_log::CommitError;
 
 pub use error::{BodyError, JobError, OpenError, SubmitError};
 pub use id::JobId;
+pub use image::QueueImageError;
 pub use options::Options;
 pub use queue::{Change, Filter, JobView, NewJob, Queue, Stats, Submitted};
 pub use table::{Priority, Status};

@@ -6,6 +6,8 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
+use forebay_base::image::ImageError;
+
 use crate::Lsn;
 
 /// The device failed.
@@ -303,4 +305,19 @@ pub enum EraseError {
     /// The segment is damaged and was left unchanged.
     #[error(transparent)]
     Corrupt(Corrupt),
+}
+
+/// Why a log cannot be part of an image.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogImageError {
+    /// The log is closed by a failure.
+    #[error("cannot put the log on stable storage")]
+    Commit(#[source] CommitError),
+    /// The size of a segment cannot be determined.
+    #[error(transparent)]
+    Disk(DiskError),
+    /// A segment cannot be linked.
+    #[error(transparent)]
+    Image(ImageError),
 }

@@ -27,6 +27,7 @@ mod cursor;
 mod erase;
 pub mod error;
 mod format;
+mod image;
 mod log;
 mod lsn;
 mod maintain;
@@ -43,8 +44,8 @@ mod writer;
 pub use committer::Committer;
 pub use erase::Erased;
 pub use error::{
-    AppendError, CommitError, Corrupt, DiskError, EraseError, Fault, OpenError, ReadError,
-    TruncateError,
+    AppendError, CommitError, Corrupt, DiskError, EraseError, Fault, LogImageError, OpenError,
+    ReadError, TruncateError,
 };
 pub use log::{Appended, Log, SegmentInfo};
 pub use lsn::Lsn;

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_base::image::Image;
 use forebay_log::{AppendError, CommitError, Log, Lsn};
 use parking_lot::Mutex;
 
@@ -12,6 +13,7 @@ use super::directory::Directory;
 use super::error::JournalError;
 use super::format::{self, Entry, PART_HEADER_SIZE};
 use super::front::Front;
+use super::image::CacheImageError;
 use super::ops::{Ops, OpsReader};
 use super::snapshot::{Sizes, SnapshotInfo};
 
@@ -105,6 +107,11 @@ impl Journal {
             replayed,
             due: AtomicU64::new(snapshot_log_min.max(last_bytes)),
         }
+    }
+
+    /// Adds the files of the cache to an image. Blocks.
+    pub(crate) fn image(&self, image: &mut Image) -> Result<(), CacheImageError> {
+        super::image::image(&*self.directory.fs, self.directory.path(), &self.log, image)
     }
 
     /// Appends the changes of a command; returns the position for [`Journal::commit`].

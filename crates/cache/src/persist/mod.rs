@@ -23,6 +23,7 @@ mod format;
 mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod image;
 mod join;
 mod journal;
 mod ops;
@@ -39,6 +40,7 @@ pub use error::{
     Disk, JournalError, LogFault, OpenError, SnapshotDamage, SnapshotError, SnapshotReadError,
 };
 pub use format::EntryFault;
+pub use image::CacheImageError;
 pub use journal::Journal;
 pub(crate) use journal::Touched;
 pub use ops::{Decoded, FLUSH, Ops, OpsFault, Words};

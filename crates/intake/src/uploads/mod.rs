@@ -214,6 +214,13 @@ struct Inner {
 }
 
 impl Uploads {
+    /// The files of all uploads.
+    pub(crate) fn paths(&self) -> io::Result<Vec<PathBuf>> {
+        let found = self.inner.fs.list(&self.inner.dir)?;
+        let ids = found.iter().filter_map(|file| file.name.to_str()?.parse::<UploadId>().ok());
+        Ok(ids.map(|id| self.inner.path(id)).collect())
+    }
+
     /// Opens the uploads below the intake's directory.
     ///
     /// A file that cannot be read is kept and refused; it stops nothing else.

@@ -113,6 +113,20 @@ impl Index {
         }
     }
 
+    /// Returns the files of the index in `dir`, `index.json` first.
+    ///
+    /// # Errors
+    /// [`IndexError::Missing`]: there is none. Others: it cannot be read.
+    pub fn files(dir: &Path) -> Result<Vec<PathBuf>, IndexError> {
+        let path = dir.join(INDEX);
+        let bytes = read_bounded(&path)?.ok_or_else(|| IndexError::Missing(dir.to_owned()))?;
+        let meta = Meta::from_bytes(&bytes)
+            .map_err(|source| IndexError::Meta { path: path.clone(), source })?;
+        let names = ["nodes", "table", "order", "provenance.json"];
+        let named = names.iter().map(|name| dir.join(file_name(name, meta.generation)));
+        Ok(std::iter::once(path).chain(named).collect())
+    }
+
     fn open_once(dir: &Path) -> Result<Self, IndexError> {
         let path = dir.join(INDEX);
         let bytes = read_bounded(&path)?.ok_or_else(|| IndexError::Missing(dir.to_owned()))?;

@@ -11,6 +11,7 @@ mod sqlite;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_base::image::{Image, ImageError};
 use forebay_postgres::connector::Settings as PostgresSettings;
 use serde::Serialize;
 
@@ -153,6 +154,22 @@ impl State {
             (StateBackend::Postgres, Some(settings)) => Self::connect(settings).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Adds the file to an image of the data directory; runs in a server are not part of one.
+    ///
+    /// # Errors
+    /// It cannot be read, or the image not be written.
+    pub fn image(&self, image: &mut Image) -> Result<(), StateError> {
+        let Backend::Sqlite(runs) = &self.0 else { return Ok(()) };
+        let failed = |source: ImageError| StateError {
+            act: "take into an image",
+            what: runs.path().display().to_string(),
+            source: source.into(),
+        };
+        let place = image.place(runs.path()).map_err(failed)?;
+        runs.copy_to(&place)?;
+        image.made(runs.path()).map_err(failed)
     }
 
     /// Records the start of a run.

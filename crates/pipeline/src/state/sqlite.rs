@@ -86,6 +86,18 @@ impl SqliteRuns {
         Ok(Self { held: RefCell::new(held), path: path.to_owned() })
     }
 
+    /// Writes a copy of the file as it is now.
+    pub(super) fn copy_to(&self, to: &Path) -> Result<(), StateError> {
+        let failed = self.failed("copy");
+        let to = to.as_os_str().to_string_lossy();
+        self.connection()?.execute("vacuum into ?1", [&*to]).map(drop).map_err(failed)
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The connection, shared again if it was exclusive and that is possible now.
     fn connection(&self) -> Result<RefMut<'_, Connection>, StateError> {
         let mut held = self.held.borrow_mut();
