@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use forebay_base::image::Image;
+
 /// A part of Forebay that serves routes below `/v1`.
 ///
 /// The server knows nothing else of a subsystem.
@@ -43,6 +45,16 @@ pub trait Subsystem: Send + Sync + 'static {
     /// Updates its metrics that are read rather than counted. Called before each scrape, so
     /// it must not block on a disk.
     fn measure(&self) {}
+
+    /// Adds what it keeps in the data directory to an image of it. Called on a thread that may block, while requests
+    /// are answered; what was acknowledged before the call is in the image.
+    ///
+    /// # Errors
+    /// The image is not complete, and is not used.
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        let _ = image;
+        Ok(())
+    }
 
     /// Called when the server is to stop: endless responses must end. Must not block.
     fn drain(&self) {}

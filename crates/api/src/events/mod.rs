@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::routing::{get, post};
+use forebay_base::image::Image;
 use forebay_events::Store;
 use forebay_events::ingest::RequestKey;
 use forebay_events::input::Mappings;
@@ -284,6 +285,11 @@ impl Subsystem for Events {
     fn measure(&self) {
         let Some(store) = self.0.store.read().clone() else { return };
         measure(&store, &self.0);
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        let store = self.0.store.read().clone().context("the event store is closed")?;
+        Ok(store.image(image)?)
     }
 
     fn drain(&self) {

@@ -27,6 +27,7 @@ use anyhow::Context as _;
 use axum::routing::get;
 use forebay_base::bytes::ByteSize;
 use forebay_base::checksum::crc32c;
+use forebay_base::image::Image;
 use forebay_intake::Intake;
 use forebay_inventory::cost::Prices;
 use forebay_objects::Access;
@@ -223,6 +224,10 @@ impl Subsystem for Inventories {
         let queries = u64::from(self.0.queries_max);
         let free = self.0.queries.available_permits() as u64;
         gauge("forebay_inventory_queries_running", queries.saturating_sub(free));
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        self.0.registry.image(image)
     }
 
     fn drain(&self) {

@@ -9,8 +9,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem as _, RealFs};
+use forebay_base::image::{Image, ImageError};
 use forebay_inventory::builder::{self, BuildError};
 use forebay_inventory::index::{Index, IndexError};
 use parking_lot::Mutex;
@@ -164,6 +166,29 @@ impl Registry {
         }
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Adds the indexes to an image of the data directory: those that are complete.
+    pub(super) fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        let listed = || format!("cannot list {}", self.dir.display());
+        for name in self.names().with_context(listed)? {
+            let dir = self.path(&name);
+            // A build that ends meanwhile replaces all of them.
+            image.attempt(is_replaced, |image| {
+                let files = match Index::files(&dir) {
+                    // Being built for the first time, or deleted.
+                    Err(IndexError::Missing(_)) => return Ok(()),
+                    files => files?,
+                };
+                files.iter().try_for_each(|path| image.link(path))?;
+                // Whether `index.json` still is what names them.
+                let linked = image.place(&dir.join("index.json"))?;
+                let same = std::fs::read(&linked)? == std::fs::read(dir.join("index.json"))?;
+                anyhow::ensure!(same, io::Error::from(io::ErrorKind::NotFound));
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Returns the index of this name, or the problem that it does not exist.
@@ -328,6 +353,13 @@ fn remove_empty(dir: &Path) -> io::Result<()> {
 fn stamp(dir: &Path) -> io::Result<Stamp> {
     let found = std::fs::metadata(dir.join("index.json"))?;
     Ok((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+}
+
+/// Whether a file of an index was replaced while the index was taken into an image.
+fn is_replaced(error: &anyhow::Error) -> bool {
+    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    error.downcast_ref().is_some_and(ImageError::is_missing)
+        || error.downcast_ref().is_some_and(is_missing)
 }
 
 #[cfg(test)]

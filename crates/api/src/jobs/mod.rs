@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use forebay_base::image::Image;
 use forebay_jobs::{Queue, Workers};
 use tokio::sync::{Semaphore, watch};
 
@@ -116,6 +117,10 @@ impl Subsystem for Jobs {
         ] {
             metrics::gauge!(name).set(value);
         }
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        Ok(self.0.queue.image(image)?)
     }
 
     fn drain(&self) {

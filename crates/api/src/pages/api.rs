@@ -7,6 +7,7 @@ use utoipa::openapi::info::{InfoBuilder, LicenseBuilder};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use crate::describe::{JsonObject, Operation, Routes, TEXT};
+use crate::serve::image::BackupImage;
 use crate::serve::presign::{PresignAnswer, PresignRequest};
 
 /// State of the server.
@@ -54,6 +55,22 @@ const DESCRIPTION: &str = "Stores files, JSON documents and events, and serves t
     Every response has an `x-request-id` header; every error is a `Problem`. \
     Once an API key exists, `/v1` requires one.";
 
+fn backup_image() -> Operation {
+    Operation::new("server", "make_backup_image", "Make an image of the data, for `forebay backup`")
+        .text(
+            "Only while `forebay backup` on the server's machine holds `backup.lock`: it sends \
+                     this request, copies the image and removes it.",
+        )
+        .json::<BackupImage>(200, "The image, in the data directory")
+        .problems(&[
+            (401, "The API key is missing or unknown"),
+            (403, "The API key has not the scope admin"),
+            (409, "No `forebay backup` waits for an image, or one is being made"),
+            (503, "The image cannot be made"),
+            (507, "The disk is full"),
+        ])
+}
+
 /// Returns the shell's part of the API.
 pub(crate) fn shell_api() -> OpenApi {
     let operation = |id: &str, summary: &str| Operation::new("server", id, summary);
@@ -100,6 +117,7 @@ pub(crate) fn shell_api() -> OpenApi {
                     (503, "The server has no master key"),
                 ]),
         )
+        .post("/v1/admin/backup-image", backup_image())
         .document();
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0"));
     api.info = InfoBuilder::new()

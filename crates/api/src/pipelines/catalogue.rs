@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_base::error_chain::chain;
+use forebay_base::image::Image;
 use forebay_pipeline::config::PipelineFile;
 use http::StatusCode;
 
@@ -73,6 +74,18 @@ impl Catalogue {
         }
         names.sort();
         Ok(names)
+    }
+
+    /// Adds the pipeline files to an image of the data directory, if they are in it.
+    pub(super) fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        if !image.contains(&self.dir) {
+            return Ok(());
+        }
+        let names = self.names().map_err(|problem| anyhow::anyhow!(problem.into_message()))?;
+        for name in names {
+            image.copy_if_exists(&self.dir.join(format!("{}.yaml", name.as_str())))?;
+        }
+        Ok(())
     }
 
     /// Returns the pipeline of a name. Blocks.

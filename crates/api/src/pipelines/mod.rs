@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::routing::{get, post};
+use forebay_base::image::Image;
 use forebay_pipeline::config::{LoadError, PipelineFile};
 use forebay_pipeline::state::State;
 use parking_lot::Mutex;
@@ -123,6 +124,11 @@ impl Subsystem for Pipelines {
     fn measure(&self) {
         #[expect(clippy::cast_precision_loss, reason = "a few runs")]
         metrics::gauge!("forebay_pipeline_runs_running").set(self.shared.runner.count() as f64);
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        self.shared.runner.remembered(|state| state.image(image))?;
+        self.shared.catalogue.image(image)
     }
 
     fn drain(&self) {

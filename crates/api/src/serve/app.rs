@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::gate::Gate;
 use super::http_metrics::HttpMetrics;
+use super::image::Images;
 use super::output::Output;
 use super::pace::Pace;
 use super::registry::Registry;
@@ -72,6 +73,8 @@ pub struct App {
     pub(super) keys: KeyRing,
     /// Signs URLs, if there is one.
     pub(super) master: Option<MasterKey>,
+    /// Makes images of the data directory, if there is one.
+    pub(super) images: Option<Images>,
     pub(super) sessions: Sessions,
     pub(super) gate: Gate,
     pub(super) output: Output,
@@ -110,6 +113,7 @@ impl App {
         Self {
             keys,
             master: None,
+            images: None,
             sessions: Sessions::default(),
             gate: Gate::new(&server.hosts, &server.cors_origins),
             output: Output::new(server.output_memory_max, Arc::clone(&connections)),
@@ -136,6 +140,13 @@ impl App {
     #[must_use]
     pub fn signing_with(mut self, master: MasterKey) -> Self {
         self.master = Some(master);
+        self
+    }
+
+    /// Lets the server make images of its data directory, for backups.
+    #[must_use]
+    pub fn with_data(mut self, data: &std::path::Path) -> Self {
+        self.images = Some(Images::of(data));
         self
     }
 

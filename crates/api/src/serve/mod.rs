@@ -23,6 +23,7 @@ mod body;
 mod connection;
 mod gate;
 mod http_metrics;
+pub(crate) mod image;
 mod listener;
 mod login;
 mod output;

@@ -41,6 +41,11 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
         super::presign::PATH,
         post(move |request: Request<Body>| super::presign::create(Arc::clone(&signer), request)),
     );
+    let imager = Arc::clone(app);
+    router = router.route(
+        super::image::PATH,
+        post(move |headers: HeaderMap| super::image::create(Arc::clone(&imager), headers)),
+    );
     let document: Bytes = api.to_json()?.into();
     let described: serde_json::Value = serde_json::from_slice(&document)?;
     let docs: Bytes = web::docs_page(&described).into();

@@ -27,6 +27,8 @@ use crate::{data_dir, descriptors, out, ports};
 const KEYS_RELOAD_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which the metrics recorder folds its histogram samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+/// Interval between looks for what a killed backup left.
+const IMAGES_SWEPT_EVERY: Duration = Duration::from_secs(30);
 
 /// Opens what is served; blocks meanwhile.
 pub(crate) type Open = fn(&Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
@@ -68,7 +70,9 @@ pub(crate) async fn run(
     let process = std::process::id() ^ u32::from(address.port()).rotate_left(16);
     let master =
         MasterKey::open(&config.process.data).map_err(start("cannot load the master key"))?;
-    let app = App::new(&settings(&config.server), keys, recorder, process).signing_with(master);
+    let app = App::new(&settings(&config.server), keys, recorder, process)
+        .signing_with(master)
+        .with_data(&config.process.data);
     let app = Arc::new(app);
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let accepting = spawn_background(&app, listener, tls, &config, hangup);
@@ -132,10 +136,16 @@ fn spawn_background(
     tokio::spawn(async move {
         let mut keys = tokio::time::interval(KEYS_RELOAD_EVERY);
         let mut upkeep = tokio::time::interval(UPKEEP_EVERY);
+        let mut images = tokio::time::interval(IMAGES_SWEPT_EVERY);
         loop {
             tokio::select! {
                 _ = keys.tick() => reload_keys(&keeper),
                 _ = upkeep.tick() => keeper.upkeep(),
+                _ = images.tick() => {
+                    let app = Arc::clone(&keeper);
+                    // Not awaited: the next look finds what this one did not.
+                    drop(tokio::task::spawn_blocking(move || app.sweep_images()));
+                }
                 heard = hangup.recv() => {
                     if heard.is_none() {
                         // The runtime ends.

@@ -18,6 +18,7 @@ use forebay_api::tls::Renewed;
 use forebay_base::bytes::ByteSize;
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
+use forebay_base::image::Image;
 use forebay_cache::engine::{Authority as _, OutputBound, Stopper};
 use forebay_cache::persist::PersistOptions;
 use forebay_cache::server::{
@@ -310,6 +311,10 @@ impl Subsystem for Running {
         stalled.map_or(Ok(()), |reason| {
             Err(format!("the cache refuses writes until its log can be written: {reason}"))
         })
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        Ok(self.cache.image(image)?)
     }
 
     fn measure(&self) {

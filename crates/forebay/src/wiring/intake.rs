@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
+use forebay_base::image::Image;
 use forebay_intake::{Intake, IntakeOptions};
 
 use crate::config::Config;
@@ -38,7 +39,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intak
 }
 
 /// Returns the configured options of the intake.
-fn options(config: &Config) -> IntakeOptions {
+pub(crate) fn options(config: &Config) -> IntakeOptions {
     let mut options = IntakeOptions::new(layout::intake(&config.process.data));
     let from = &config.intake;
     options.durability = from.durability;
@@ -84,6 +85,10 @@ impl Subsystem for IntakeSubsystem {
 
     fn readiness(&self) -> Result<(), String> {
         self.0.ready().map_err(|error| error.to_string())
+    }
+
+    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
+        Ok(self.0.image(image)?)
     }
 
     fn degraded(&self) -> Option<String> {
