@@ -16,8 +16,9 @@ use anyhow::Context as _;
 use crate::exit::{Coded, Exit};
 
 /// Possible contents of a data directory.
-const OURS: [&str; 9] = [
+pub(crate) const OURS: [&str; 10] = [
     "intake",
+    "jobs",
     "events",
     "cache",
     "inventories",

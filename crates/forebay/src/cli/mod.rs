@@ -3,6 +3,7 @@
 //! Each command is one file. To add one: a file here with its arguments and a `run`, a variant in
 //! [`Command`], an arm in [`run`].
 
+mod backup;
 mod bench;
 mod cache;
 mod cache_bench;
@@ -37,6 +38,7 @@ mod pipeline_init;
 mod pipeline_run;
 mod presign;
 mod reference;
+mod restore;
 mod serve;
 mod server;
 mod settings;
@@ -98,6 +100,10 @@ enum Command {
     Presign(presign::Args),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
+    /// Make a backup of all data while the server runs, list backups, and verify them.
+    Backup(backup::Args),
+    /// Make a data directory of a backup.
+    Restore(restore::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -143,6 +149,8 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Key(command) => key::run(&command),
         Command::Presign(args) => presign::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => restore::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Uploads(command) => uploads::run(&command),

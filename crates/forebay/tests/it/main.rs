@@ -4,6 +4,7 @@
 
 mod api_description;
 mod auth;
+mod backup;
 mod cache_auth;
 mod cache_client;
 mod cache_descriptors;

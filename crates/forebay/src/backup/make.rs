@@ -1,0 +1,192 @@
+//! Makes a backup of a source.
+//!
+//! Order: chunks are written, everything is synced, what is new is read back from the disk, and only then the
+//! list gets its name. A chunk that exists is believed if the list of the newest backup names it, and compared
+//! otherwise: an interrupted backup may have left it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use forebay_base::image::ImageFile;
+use serde::Serialize;
+
+use super::check;
+use super::list::{Entry, Header, ListWriter, Stamp};
+use super::source::Source;
+use super::store::{Store, chunk_id};
+use super::{CHUNK_SIZE, ChunkId};
+use crate::interrupt::Interrupt;
+
+/// A backup that was made.
+#[derive(Debug, Serialize)]
+pub(crate) struct Made {
+    /// Its name.
+    pub(crate) id: String,
+    /// Number of its files.
+    pub(crate) files: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Bytes that no earlier backup had.
+    pub(crate) new_bytes: u64,
+    /// Whether a server was running.
+    pub(crate) online: bool,
+    /// How long it took, in milliseconds.
+    pub(crate) took_ms: u64,
+}
+
+/// What the newest backup has.
+#[derive(Default)]
+struct Known {
+    by_path: HashMap<String, Entry>,
+    chunks: HashSet<ChunkId>,
+}
+
+/// Makes a backup.
+///
+/// * `progress`: called with the bytes done and in total.
+///
+/// # Errors
+/// There is no backup; those before are unchanged.
+pub(crate) fn make(
+    store: &Store,
+    source: &Source,
+    interrupt: &Interrupt,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<Made> {
+    let begun = Instant::now();
+    let mut known = Known::default();
+    if let Some(newest) = store.ids()?.last() {
+        // A damaged list is not used: then everything is read and compared.
+        match store.list(Some(newest)) {
+            Ok(list) => {
+                known.chunks = list.entries.iter().flat_map(|entry| entry.chunks.clone()).collect();
+                let by_path = list.entries.into_iter().map(|entry| (entry.path.clone(), entry));
+                known.by_path = by_path.collect();
+            }
+            Err(error) => crate::out::note(format_args!(
+                "the list of the newest backup cannot be used, so everything is read again: {error:#}"
+            )),
+        }
+    }
+    let created_ms = now_ms();
+    let header = Header::new(new_id(created_ms)?, created_ms);
+    let mut list = ListWriter::begin(store.begin_list()?, &header)?;
+    let total = source.bytes();
+    let (mut done, mut new_bytes) = (0, 0);
+    let mut fresh = Vec::new();
+    let mut buffer = vec![0; CHUNK_SIZE];
+    for file in source.files()? {
+        let file = file?;
+        check(interrupt)?;
+        let mut copy = Copy { store, known: &known, fresh: &mut fresh, buffer: &mut buffer };
+        let entry = copy.file(&source.path_of(&file), &file, &mut |bytes| {
+            done += bytes;
+            progress(done, total);
+            check(interrupt)
+        })?;
+        list.add(&entry)?;
+    }
+    store.sync()?;
+    for (chunk, size) in &fresh {
+        check(interrupt)?;
+        store.read_chunk(chunk, *size, true).context("what was written cannot be read back")?;
+        new_bytes += *size as u64;
+    }
+    let totals = list.finish()?;
+    store.publish_list(&header.id)?;
+    Ok(Made {
+        id: header.id,
+        files: totals.files,
+        bytes: totals.bytes,
+        new_bytes,
+        online: source.is_online(),
+        took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Copies one file.
+struct Copy<'a> {
+    store: &'a Store,
+    known: &'a Known,
+    /// Chunks that were written now, and their sizes.
+    fresh: &'a mut Vec<(ChunkId, usize)>,
+    buffer: &'a mut [u8],
+}
+
+impl Copy<'_> {
+    fn file(
+        &mut self,
+        path: &Path,
+        file: &ImageFile,
+        done: &mut dyn FnMut(u64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Entry> {
+        let failed = || format!("cannot read {}", path.display());
+        let mut opened = File::open(path).with_context(failed)?;
+        let found = opened.metadata().with_context(failed)?;
+        let stamp = Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            mtime_s: found.mtime(),
+            mtime_ns: found.mtime_nsec(),
+            length: found.len(),
+        };
+        let ImageFile { path: name, bytes, size } = file.clone();
+        let mut entry = Entry { path: name, bytes, size, stamp, chunks: Vec::new() };
+        // As other programs for backups do: a file of the same inode, length and time is the same.
+        if let Some(known) = self.known.by_path.get(&entry.path)
+            && (known.bytes, known.stamp) == (bytes, stamp)
+        {
+            entry.chunks.clone_from(&known.chunks);
+            done(bytes)?;
+            return Ok(entry);
+        }
+        let mut left = bytes;
+        while left > 0 {
+            let size = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_SIZE);
+            let piece = self.buffer.get_mut(..size).context("the buffer is too small")?;
+            opened.read_exact(piece).with_context(failed)?;
+            let chunk = chunk_id(piece);
+            self.chunk(chunk, size)?;
+            entry.chunks.push(chunk);
+            left -= size as u64;
+            done(size as u64)?;
+        }
+        Ok(entry)
+    }
+
+    /// Stores the first `size` bytes of the buffer, unless they are stored.
+    fn chunk(&mut self, chunk: ChunkId, size: usize) -> anyhow::Result<()> {
+        if self.known.chunks.contains(&chunk) {
+            return Ok(());
+        }
+        // One of an older backup, of an interrupted one, or of this one.
+        if self.store.read_chunk(&chunk, size, false).is_ok() {
+            return Ok(());
+        }
+        let bytes = self.buffer.get(..size).context("the buffer is too small")?;
+        self.store.write_chunk(&chunk, bytes)?;
+        self.fresh.push((chunk, size));
+        Ok(())
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Makes an id: ids sort by their time.
+fn new_id(created_ms: u64) -> anyhow::Result<String> {
+    let at =
+        i64::try_from(created_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let at = at.context("the clock of this machine shows no valid time")?;
+    let random = uuid::Uuid::new_v4().as_fields().0;
+    let id = format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%S%3fZ"));
+    ensure!(!id.contains('.'), "the time of a backup cannot be written: {id}");
+    Ok(id)
+}

@@ -1,0 +1,80 @@
+//! `forebay restore`.
+
+use std::path::PathBuf;
+
+use forebay_base::bytes::ByteSize;
+
+use super::backup::{bar, unusable};
+use super::settings::{DataArgs, wrong};
+use crate::backup::restore::{Order, restore};
+use crate::backup::store::Store;
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::{data_dir, out, wiring};
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay restore /backups/forebay --data /srv/restored
+  forebay restore /backups/forebay --at 20261125T200000000Z-1a2b3c4d --data /srv/restored
+
+Writes the files beside the data directory, compares every byte with its hash, has each subsystem
+check its data, and then gives the directory its name. The data directory must be empty or not
+exist. If anything fails nothing is left behind.
+
+Jobs that were waiting or running are failed, since the original may have run them; `forebay jobs
+requeue` runs one. The configuration file is not part of a backup.
+
+Exit codes: 0 success; 3 the backup cannot be read, or is damaged, or the data directory cannot be
+used; 130 interrupted.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// Directory of the backups.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Id of the backup [default: the newest].
+    #[arg(long, value_name = "ID")]
+    at: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let config = args.data.resolve()?.config().map_err(wrong)?;
+    data_dir::keep_private();
+    let interrupt = Interrupt::listen()?;
+    let restored = || {
+        let store = Store::open(&args.dir)?;
+        let order = Order {
+            id: args.at.as_deref(),
+            data: &config.process.data,
+            intake: wiring::intake::options(&config),
+        };
+        let bar = bar();
+        let restored = restore(&store, order, &interrupt, &mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        restored
+    };
+    let restored = restored().map_err(unusable("cannot restore"))?;
+    if args.json {
+        out::json(&serde_json::to_value(&restored)?)?;
+        return Ok(Exit::Ok);
+    }
+    let (files, bytes) = (restored.files, ByteSize(restored.bytes));
+    let (id, data) = (&restored.id, &restored.data);
+    out::line(format_args!("restored {id} to {data}: {files} files, {bytes}, no damage found"))?;
+    if restored.jobs_failed > 0 {
+        out::line(format_args!(
+            "{} jobs had not ended; they are failed, and forebay jobs requeue runs one",
+            restored.jobs_failed
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
