@@ -89,8 +89,9 @@ fn an_upload_that_is_killed_again_and_again_is_the_file_that_was_sent() {
             let held = send_part(&server, &path, offset, &bytes[offset..end], SIZE - offset);
             if rounds % 4 == 0 {
                 // The client lost its connection, and comes back before the server knows.
-                assert_eq!(head(&server, &path).0, end);
-                acknowledged = end;
+                // What it had not read of the connection is not kept.
+                acknowledged = head(&server, &path).0;
+                assert!((offset..=end).contains(&acknowledged), "{offset}, {acknowledged}, {end}");
             }
             server.signal("KILL");
             assert_eq!(server.wait(), None);
