@@ -15,6 +15,7 @@ mod database;
 mod details;
 mod documents;
 mod download;
+mod duplicates;
 mod file_namespaces;
 mod files;
 mod follow;
@@ -76,13 +77,14 @@ pub fn router(intake: &Intake) -> Router {
                 .patch(details::patch)
                 .delete(files::delete),
         )
+        .route("/v1/files/duplicates", get(duplicates::list))
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))
         .route("/v1/namespaces", get(file_namespaces::list))
         .route(
             "/v1/namespaces/{namespace}",
-            put(file_namespaces::put).delete(file_namespaces::delete),
+            get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))
