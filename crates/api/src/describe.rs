@@ -89,6 +89,12 @@ impl Routes {
         self.add(path, HttpMethod::Post, operation)
     }
 
+    /// Adds a route that changes what is there.
+    #[must_use]
+    pub(crate) fn patch(self, path: &str, operation: Operation) -> Self {
+        self.add(path, HttpMethod::Patch, operation)
+    }
+
     /// Adds a route that removes.
     #[must_use]
     pub(crate) fn delete(self, path: &str, operation: Operation) -> Self {

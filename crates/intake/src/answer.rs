@@ -1,8 +1,11 @@
 //! The JSON that clients receive, built from records alone so that a replay produces the same.
 
+use std::collections::BTreeMap;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
+use crate::attributes::AttributeKind;
 use crate::catalogue::FileRecord;
 
 /// Characters that the path of a URL keeps as they are (RFC 3986, "pchar" without sub-delimiters,
@@ -35,6 +38,12 @@ pub struct FileAnswer<'a> {
     pub comment: &'a str,
     /// When the name was given, RFC 3339.
     pub created: String,
+    /// Metadata stored with it; absent if it has none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<&'a str, &'a str>,
+    /// Tags; absent if it has none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<&'a str, &'a str>,
 }
 
 /// Whether bytes were stored.
@@ -93,6 +102,8 @@ impl<'a> FileAnswer<'a> {
             category: file.category.as_str(),
             comment: &file.comment,
             created: time_text(file.created_ms),
+            metadata: file.attributes.of(AttributeKind::Metadata).collect(),
+            tags: file.attributes.of(AttributeKind::Tag).collect(),
         }
     }
 }
@@ -171,7 +182,17 @@ pub fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -
     }
     json.extend_from_slice(b",\"created\":\"");
     json.extend_from_slice(time_text(file.created_ms).as_bytes());
-    json.extend_from_slice(b"\"}");
+    json.push(b'"');
+    for (kind, field) in
+        [(AttributeKind::Metadata, &b",\"metadata\":"[..]), (AttributeKind::Tag, b",\"tags\":")]
+    {
+        let values: BTreeMap<&str, &str> = file.attributes.of(kind).collect();
+        if !values.is_empty() {
+            json.extend_from_slice(field);
+            push_text(&mut json, &values);
+        }
+    }
+    json.push(b'}');
     json
 }
 
@@ -201,6 +222,7 @@ pub fn to_json(answer: &impl Serialize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::Attributes;
 
     #[test]
     fn urls_escape_everything_a_path_may_not_hold() {
@@ -210,6 +232,12 @@ mod tests {
     #[test]
     fn the_answer_to_a_put_is_what_serialising_it_gives() {
         for (name, comment) in [("a/b c.txt", ""), ("\u{e9}\"q", "a \"comment\"\n\u{1}")] {
+            let mut attributes = Attributes::default();
+            if !comment.is_empty() {
+                attributes.set(AttributeKind::Tag, "a\"", "b").unwrap();
+                attributes.set(AttributeKind::Metadata, "c", "\\").unwrap();
+                attributes.set(AttributeKind::Internal, "hidden", "x").unwrap();
+            }
             let file = FileRecord {
                 id: 0x1234_5678_9abc_def0,
                 namespace: crate::names::Namespace::parse("a.b-c_d").unwrap(),
@@ -220,6 +248,7 @@ mod tests {
                 category: crate::classify::Category::Text,
                 comment: comment.to_owned(),
                 created_ms: 1_795_000_000_123,
+                attributes,
             };
             for (duplicate, replaced) in [(false, false), (true, true)] {
                 let url = file_url(file.namespace.as_str(), name);

@@ -24,7 +24,9 @@ use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change, FileRecord};
 use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
-use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
+use crate::format::{
+    BlobPlace, Delete, DocumentCommit, Entry, FileMove, FilePut, NamespaceChange, Outcome,
+};
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
 use crate::space::{RETRY_AFTER, catalogue_passes};
@@ -341,6 +343,15 @@ pub(crate) fn replay(
 fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
     let (change, answered) = match entry {
         Entry::FilePut(put) => change_of_put(lsn, put),
+        Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
+            let (file, answered) = record_of_put(lsn, put);
+            let from = (from_namespace.clone(), from_name.clone());
+            (Change::Move { file, from }, answered)
+        }
+        Entry::Namespace(NamespaceChange { changed_ms, namespace, attributes }) => {
+            let (namespace, attributes) = (namespace.clone(), attributes.clone());
+            (Change::Namespace { namespace, changed_ms: *changed_ms, attributes }, None)
+        }
         Entry::Delete(Delete { deleted_ms, namespace, name, idempotency }) => {
             let answered = idempotency.map(|record| Answered {
                 record,
@@ -378,6 +389,17 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
 }
 
 fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
+    let (file, answered) = record_of_put(lsn, put);
+    let stored = match put.place {
+        BlobPlace::Existing => None,
+        BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
+        BlobPlace::File => Some(BlobLocation::File),
+    };
+    (Change::Put { file, stored }, answered)
+}
+
+/// The file that a put names, and the answer to its request.
+fn record_of_put(lsn: u64, put: &FilePut<'_>) -> (Arc<FileRecord>, Option<Answered>) {
     let file = Arc::new(FileRecord {
         id: lsn,
         namespace: put.namespace.clone(),
@@ -388,19 +410,15 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
         category: put.category,
         comment: put.comment.to_owned(),
         created_ms: put.created_ms,
+        attributes: put.attributes.clone(),
     });
-    let stored = match put.place {
-        BlobPlace::Existing => None,
-        BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
-        BlobPlace::File => Some(BlobLocation::File),
-    };
     let answered = put.idempotency.map(|record| Answered {
         record,
         status: if put.created { 201 } else { 200 },
         answer: to_json(&PutAnswer::of(&file, put.duplicate, put.replaced)),
         created_ms: put.created_ms,
     });
-    (Change::Put { file, stored }, answered)
+    (file, answered)
 }
 
 impl Applied {

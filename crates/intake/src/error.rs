@@ -6,6 +6,7 @@ use forebay_log::Lsn;
 use forebay_sink::ReadError;
 use rusqlite::ErrorCode;
 
+use crate::attributes::AttributeError;
 use crate::documents::forward::MemoryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
@@ -245,6 +246,9 @@ pub enum IntakeError {
     /// A name breaks the rules.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// What is stored beside the bytes breaks a rule.
+    #[error(transparent)]
+    Attributes(#[from] AttributeError),
     /// The request itself is wrong. The message says where, and what would be right.
     #[error("{message}")]
     Rejected {

@@ -17,12 +17,13 @@ use bytes::Bytes;
 use forebay_log::{AppendError, Appended, CommitError, Lsn};
 
 use crate::answer::{file_url, put_json};
+use crate::attributes::Attributes;
 use crate::blob::Staging;
 use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
-use crate::classify::Classified;
+use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::IntakeError;
-use crate::format::{BlobPlace, Delete, Entry, FilePut, IdempotencyRecord};
+use crate::format::{BlobPlace, Delete, Entry, FileMove, FilePut, IdempotencyRecord};
 use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
 use crate::shared::Shared;
 
@@ -31,11 +32,32 @@ use crate::shared::Shared;
 pub(crate) struct NewFile {
     pub(crate) key: NameKey,
     pub(crate) comment: String,
+    pub(crate) attributes: Attributes,
     pub(crate) digest: Digest,
     pub(crate) size: u64,
-    pub(crate) classified: Classified,
+    pub(crate) mime: Cow<'static, str>,
+    pub(crate) category: Category,
     pub(crate) condition: Condition,
     pub(crate) idempotency: Option<IdempotencyRecord>,
+    /// The file that this one is made of, if its bytes are those of another name.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// The file that a new one is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    pub(crate) key: NameKey,
+    /// The id that the name must still have.
+    pub(crate) id: u64,
+    /// Whether the same entry deletes it.
+    pub(crate) is_moved: bool,
+}
+
+impl NewFile {
+    /// The name that the same entry deletes.
+    fn moved(&self) -> Option<&NameKey> {
+        self.origin.as_ref().filter(|origin| origin.is_moved).map(|origin| &origin.key)
+    }
 }
 
 /// Precondition on what a name refers to.
@@ -57,7 +79,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
+    pub(crate) fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
         let holds = match (self, before) {
             (Self::None, _) => true,
             (Self::Absent, before) => before.is_none(),
@@ -111,12 +133,16 @@ struct Asked {
     generation: u64,
     name: Option<(FileRecord, BlobRecord)>,
     blob: Option<BlobRecord>,
+    /// The id of the name that the file is made of.
+    origin: Option<u64>,
 }
 
 /// The result of a put under the lock.
 enum Step {
     /// The catalogue has to be queried first.
-    Ask { name: bool, blob: bool, generation: u64 },
+    Ask { name: bool, blob: bool, origin: bool, generation: u64 },
+    /// The name that the file is made of is another file by now.
+    Gone,
     /// The staged bytes need their final name first.
     Keep,
     /// The log's buffer is full.
@@ -159,26 +185,33 @@ impl Put {
 
 impl Shared {
     /// Gives a name to bytes. Returns when the change is as durable as configured.
+    ///
+    /// * `bytes`: `None` if they are those of [`NewFile::origin`].
+    /// * Returns `None` if the origin is another file by now: nothing was changed.
     pub(crate) async fn put(
         self: &Arc<Self>,
         new: NewFile,
-        bytes: NewBytes,
-    ) -> Result<Put, IntakeError> {
+        bytes: Option<NewBytes>,
+    ) -> Result<Option<Put>, IntakeError> {
         self.wait_for_room().await?;
+        let is_stored = bytes.is_none();
         let (packed, mut staged) = match bytes {
-            NewBytes::Packed(bytes) => (Some(bytes), None),
-            NewBytes::Staged(staging) => (None, Some(staging)),
+            Some(NewBytes::Packed(bytes)) => (Some(bytes), None),
+            Some(NewBytes::Staged(staging)) => (None, Some(staging)),
+            None => (None, None),
         };
         let mut pinned = Pinned::none(self);
         let mut asked = None;
         loop {
-            let kept = staged.is_none() && packed.is_none();
+            let kept = staged.is_none() && packed.is_none() && !is_stored;
             let step = self.step(&new, packed.as_deref(), kept, asked.take())?;
             match step {
-                Step::Ask { name, blob, generation } => {
+                Step::Ask { name, blob, origin, generation } => {
                     pinned.pin(new.digest);
-                    asked = Some(self.ask(&new, name, blob, generation)?);
+                    asked = Some(self.ask(&new, (name, blob, origin), generation)?);
                 }
+                Step::Gone => return Ok(None),
+                Step::Keep if is_stored => return Ok(None),
                 Step::Keep => {
                     if let Some(staging) = staged.take() {
                         pinned.pin(new.digest);
@@ -191,7 +224,7 @@ impl Shared {
                 }
                 Step::Same(put, end) => {
                     self.certain(end).await?;
-                    return Ok(put);
+                    return Ok(Some(put));
                 }
                 Step::Refused(error, end) => {
                     self.certain(end).await?;
@@ -200,7 +233,7 @@ impl Shared {
                 Step::Appended(put, end) => {
                     drop(pinned);
                     self.committed(end).await?;
-                    return Ok(put);
+                    return Ok(Some(put));
                 }
             }
         }
@@ -208,7 +241,7 @@ impl Shared {
 
     /// Waits until the entry that an answer depends on is as durable as configured: an answer must
     /// not report a change that a crash could still undo.
-    async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
+    pub(crate) async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
         match end {
             Some(end) => self.committed(end).await,
             None => Ok(()),
@@ -230,10 +263,22 @@ impl Shared {
         let blob_seen = pending.blob(new.digest);
         let ask_name = matches!(name_seen, NameSeen::Ask) && asked.is_none();
         let ask_blob = matches!(blob_seen, BlobSeen::Ask) && asked.is_none();
-        if ask_name || ask_blob {
+        let origin_seen = new.origin.as_ref().map(|origin| (origin, pending.name(&origin.key)));
+        let ask_origin = matches!(origin_seen, Some((_, NameSeen::Ask)));
+        if ask_name || ask_blob || ask_origin && asked.is_none() {
             let (name, blob) =
                 (matches!(name_seen, NameSeen::Ask), matches!(blob_seen, BlobSeen::Ask));
-            return Ok(Step::Ask { name, blob, generation });
+            return Ok(Step::Ask { name, blob, origin: ask_origin, generation });
+        }
+        if let Some((origin, seen)) = origin_seen {
+            let found = match seen {
+                NameSeen::New => None,
+                NameSeen::Pending(pending) => pending.file.map(|file| file.id),
+                NameSeen::Ask => asked.as_ref().and_then(|asked| asked.origin),
+            };
+            if found != Some(origin.id) {
+                return Ok(Step::Gone);
+            }
         }
         let (before, before_end) = match name_seen {
             NameSeen::New => (None, None),
@@ -248,8 +293,10 @@ impl Shared {
         }
         if let Some(file) = &before
             && new.idempotency.is_none()
+            && new.moved().is_none()
             && file.digest == new.digest
             && file.comment == new.comment
+            && file.attributes == new.attributes
         {
             let put = Put { file: file.clone(), duplicate: true, replaced: false, created: false };
             return Ok(Step::Same(put, before_end));
@@ -286,18 +333,25 @@ impl Shared {
             created_ms,
             digest: new.digest,
             size: new.size,
-            category: new.classified.category,
+            category: new.category,
             namespace: new.key.0.clone(),
             name: new.key.1.clone(),
-            mime: new.classified.mime,
+            mime: &new.mime,
             comment: &new.comment,
+            attributes: new.attributes.clone(),
             duplicate: known,
             replaced,
             created,
             idempotency: new.idempotency,
             place,
         };
-        let header = entry.encode_header();
+        let header = match new.moved() {
+            None => entry.encode_header(),
+            Some(from) => {
+                let (from_namespace, from_name) = from.clone();
+                FileMove { put: entry, from_namespace, from_name }.encode()
+            }
+        };
         let inline = match place {
             BlobPlace::Inline(bytes) => bytes,
             _ => &[],
@@ -313,10 +367,11 @@ impl Shared {
             name: new.key.1.clone(),
             digest: new.digest,
             size: new.size,
-            mime: Cow::Borrowed(new.classified.mime),
-            category: new.classified.category,
+            mime: new.mime.clone(),
+            category: new.category,
             comment: new.comment.clone(),
             created_ms,
+            attributes: new.attributes.clone(),
         });
         let stored = match place {
             BlobPlace::Existing => None,
@@ -328,7 +383,10 @@ impl Shared {
             let (status, answer) = (put.status(), put.answer());
             Arc::new(Answered { record, status, answer, created_ms })
         });
-        let change = Change::Put { file, stored };
+        let change = match new.moved() {
+            None => Change::Put { file, stored },
+            Some(from) => Change::Move { file, from: from.clone() },
+        };
         self.queue(pending, Queued { lsn, end, change, answered });
         Ok(Step::Appended(put, end))
     }
@@ -354,13 +412,16 @@ impl Shared {
     fn ask(
         &self,
         new: &NewFile,
-        name: bool,
-        blob: bool,
+        (name, blob, origin): (bool, bool, bool),
         generation: u64,
     ) -> Result<Asked, IntakeError> {
         let name = if name { self.stored(&new.key)? } else { None };
         let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
-        Ok(Asked { generation, name, blob })
+        let origin = match &new.origin {
+            Some(Origin { key, .. }) if origin => self.stored(key)?.map(|(file, _)| file.id),
+            _ => None,
+        };
+        Ok(Asked { generation, name, blob, origin })
     }
 
     /// Gives staged bytes their final name, but not during a removal.
@@ -524,7 +585,9 @@ impl Shared {
         // An id that was never given points into the middle of an entry: not a fault of the log.
         let Ok(payload) = self.log.read(lsn) else { return Ok(None) };
         let key = match Entry::decode(&payload) {
-            Ok(Entry::FilePut(put)) => (put.namespace, put.name),
+            Ok(Entry::FilePut(put) | Entry::FileMove(FileMove { put, .. })) => {
+                (put.namespace, put.name)
+            }
             _ => return Ok(None),
         };
         Ok(self.file(&key).await?.filter(|(file, _)| file.id == id))

@@ -41,7 +41,6 @@ use crate::opening::{
     open_log, open_outbox, prepare, record_extents, seen_by_views,
 };
 use crate::options::IntakeOptions;
-use crate::pending::Pending;
 use crate::search::{Follower, Search};
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
@@ -176,7 +175,7 @@ impl Intake {
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
-        let known = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
+        let pending = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
         report.files = catalogue.counts().0;
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
@@ -190,7 +189,7 @@ impl Intake {
             log: log.clone(),
             blobs,
             reader,
-            pending: Mutex::new(Pending::new(known)),
+            pending: Mutex::new(pending),
             work: Condvar::new(),
             applier: Mutex::new(ApplierOrders::default()),
             room: Notify::new(),

@@ -14,13 +14,16 @@
 
 pub mod answer;
 mod apply;
+pub mod attributes;
 pub mod blob;
 pub mod blocks;
 pub mod catalogue;
+mod changes;
 pub mod classify;
 pub mod digest;
 pub mod documents;
 mod error;
+mod file_namespaces;
 mod files;
 pub mod format;
 pub mod fsck;
@@ -40,10 +43,12 @@ mod space;
 pub mod upload;
 mod verifier;
 
+pub use changes::{FileCopy, FileDetails};
 pub use documents::forward::{
     Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,
 };
 pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
+pub use file_namespaces::{FileNamespace, NAMESPACE_RECORDS_MAX};
 pub use files::{Condition, Put};
 pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};

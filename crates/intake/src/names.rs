@@ -93,7 +93,8 @@ impl Namespace {
     }
 }
 
-/// A file's name inside its namespace: components joined by `/`, none of them empty, `.` or `..`.
+/// A file's name inside its namespace: components joined by `/`, none of them empty, `.` or `..`. One of
+/// an object store may end with one `/`: so its clients mark directories.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Arc<str>);
 
@@ -103,6 +104,18 @@ impl FileName {
     /// # Errors
     /// [`NameError`] names the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
+        Self::parse_components(text, text)
+    }
+
+    /// Parses the name of a file that is there already, or of an object: it may end with a slash.
+    ///
+    /// # Errors
+    /// [`NameError`] names the rule that the text breaks.
+    pub fn parse_object(text: &str) -> Result<Self, NameError> {
+        Self::parse_components(text, text.strip_suffix('/').unwrap_or(text))
+    }
+
+    fn parse_components(text: &str, components: &str) -> Result<Self, NameError> {
         const WHAT: &str = "the file name";
         check_size(WHAT, text, FILE_NAME_SIZE_MAX)?;
         if let Some((offset, character)) = text.char_indices().find(|(_, c)| is_refused(*c)) {
@@ -113,7 +126,7 @@ impl FileName {
                 allowed: "control characters, text-direction overrides and '\\' are not allowed",
             });
         }
-        for component in text.split('/') {
+        for component in components.split('/') {
             if matches!(component, "" | "." | "..") {
                 return Err(NameError::Component { what: WHAT, component: component.to_owned() });
             }
@@ -130,7 +143,8 @@ impl FileName {
     /// The part after the last slash.
     #[must_use]
     pub fn base_name(&self) -> &str {
-        self.0.rsplit('/').next().unwrap_or(&self.0)
+        let name = self.0.strip_suffix('/').unwrap_or(&self.0);
+        name.rsplit('/').next().unwrap_or(name)
     }
 
     /// The lower-cased extension of the last component, if it has one.
@@ -225,6 +239,16 @@ mod tests {
             assert!(FileName::parse(bad).is_err(), "{bad:?}");
         }
         assert!(FileName::parse(&"n".repeat(1_025)).is_err());
+        for (object, is_valid) in [
+            ("a/", true),
+            ("a/b/", true),
+            ("/", false),
+            ("//", false),
+            ("a//", false),
+            ("../", false),
+        ] {
+            assert_eq!(FileName::parse_object(object).is_ok(), is_valid, "{object}");
+        }
     }
 
     #[test]

@@ -23,9 +23,11 @@ use crate::documents::flatten::Bounds;
 use crate::documents::forward::{Memory, Outbox, Remembered};
 use crate::documents::view::{Held, Writer};
 use crate::error::{ApplyError, OpenError};
+use crate::file_namespaces::Records;
 use crate::intake::{ENTRY_SIZE_MAX, StartReport, layout};
 use crate::known::Known;
 use crate::options::IntakeOptions;
+use crate::pending::Pending;
 use crate::reclaim::record;
 use crate::space;
 
@@ -314,13 +316,14 @@ impl From<crate::error::CatalogueError> for SweepError {
     }
 }
 
-/// Fills the filter of possibly stored items from the catalogue.
+/// Prepares the queue of changes: an empty one, with the filter of possibly stored items and the records of
+/// namespaces from the catalogue.
 ///
 /// * `counts`: of names and of blobs.
 pub(crate) fn learn(
     reader: &CatalogueReader,
     counts: (u64, u64),
-) -> Result<Known, crate::error::CatalogueError> {
+) -> Result<Pending, crate::error::CatalogueError> {
     let items = usize::try_from(counts.0.saturating_add(counts.1)).unwrap_or(usize::MAX);
     let mut known = Known::with_room_for(items.saturating_mul(2));
     reader.for_each_name(|namespace, name, digest| {
@@ -331,5 +334,5 @@ pub(crate) fn learn(
     for blob in reader.dead_blobs(usize::MAX)? {
         known.insert_digest(blob.digest);
     }
-    Ok(known)
+    Ok(Pending::new(known, Records::new(reader.namespace_records()?)))
 }

@@ -15,8 +15,11 @@ use std::sync::Arc;
 use forebay_log::AppendError;
 
 use crate::Intake;
+use crate::attributes::Attributes;
 use crate::blocks::BlockReader;
-use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileFilter, FileRecord};
+use crate::catalogue::{
+    Answered, BlobLocation, BlobRecord, Browse, Browsed, Change, FileFilter, FileRecord,
+};
 use crate::classify::Classified;
 use crate::digest::Digest;
 use crate::documents::ingest::{DocumentIngest, DocumentOptions};
@@ -39,6 +42,8 @@ pub struct NewFile {
     pub key: NameKey,
     /// Comment stored with it; may be empty.
     pub comment: String,
+    /// What is stored with the name beside that.
+    pub attributes: Attributes,
     /// What [`classify`](crate::classify::classify) says of its bytes and name.
     pub classified: Classified,
     /// What must hold of the name before.
@@ -102,10 +107,24 @@ impl Intake {
     /// [`IntakeError`]: the name keeps its state, unless the change was written but is not known
     /// to be durable ([`IntakeError::Commit`]).
     pub async fn put(&self, new: NewFile, upload: Upload) -> Result<Put, IntakeError> {
-        let NewFile { key, comment, classified, condition, idempotency } = new;
+        let NewFile { key, comment, attributes, classified, condition, idempotency } = new;
         let Upload { digest, size, bytes, .. } = upload;
-        let new = files::NewFile { key, comment, digest, size, classified, condition, idempotency };
-        let put = self.inner.shared.put(new, bytes).await?;
+        let (mime, category) = (classified.mime.into(), classified.category);
+        let new = files::NewFile {
+            key,
+            comment,
+            attributes,
+            digest,
+            size,
+            mime,
+            category,
+            condition,
+            idempotency,
+            origin: None,
+        };
+        // Only a file that is made of another one can lose it meanwhile.
+        let put = self.inner.shared.put(new, Some(bytes)).await?;
+        let put = put.ok_or(IntakeError::Busy { what: "the file was changed meanwhile" })?;
         crate::meters::file_put(put.duplicate, put.file.size);
         Ok(put)
     }
@@ -170,6 +189,20 @@ impl Intake {
     /// Counts bytes of files that were sent to a client.
     pub fn sent(&self, bytes: u64) {
         crate::meters::sent(bytes);
+    }
+
+    /// Files and common prefixes of a namespace, as directories show them.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn browse(&self, browse: Browse, limit: usize) -> Result<Browsed, IntakeError> {
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let found = tokio::task::spawn_blocking(move || shared.reader.browse(&browse, limit));
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
+        Ok(found.await.map_err(interrupted)??)
     }
 
     /// Up to `limit` files that match, by namespace and name, after `after`.

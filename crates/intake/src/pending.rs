@@ -17,6 +17,7 @@ use forebay_log::Lsn;
 
 use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::digest::Digest;
+use crate::file_namespaces::Records;
 use crate::known::Known;
 use crate::names::{FileName, Namespace};
 
@@ -91,10 +92,12 @@ pub(crate) struct Pending {
     doomed: HashSet<Digest>,
     known: Known,
     generation: u64,
+    /// Records of namespaces, as of the newest entry.
+    pub(crate) records: Records,
 }
 
 impl Pending {
-    pub(crate) fn new(known: Known) -> Self {
+    pub(crate) fn new(known: Known, records: Records) -> Self {
         Self {
             queue: VecDeque::new(),
             names: HashMap::new(),
@@ -104,6 +107,7 @@ impl Pending {
             doomed: HashSet::new(),
             known,
             generation: 0,
+            records,
         }
     }
 
@@ -125,9 +129,12 @@ impl Pending {
     pub(crate) fn name_up_to(&self, key: &NameKey, most: Lsn) -> Option<PendingName> {
         self.queue.iter().rev().filter(|queued| queued.end <= most).find_map(|queued| {
             let file = match &queued.change {
-                Change::Put { file, .. } if file.namespace == key.0 && file.name == key.1 => {
+                Change::Put { file, .. } | Change::Move { file, .. }
+                    if file.namespace == key.0 && file.name == key.1 =>
+                {
                     Some(file.clone())
                 }
+                Change::Move { from, .. } if from == key => None,
                 Change::Delete { namespace, name } if *namespace == key.0 && *name == key.1 => None,
                 _ => return None,
             };
@@ -158,24 +165,32 @@ impl Pending {
         }
     }
 
+    /// Whether a queued change gives a name in this namespace.
+    pub(crate) fn has_files_in(&self, namespace: &Namespace) -> bool {
+        self.names.iter().any(|((of, _), name)| of == namespace && name.file.is_some())
+    }
+
     /// Queues a change whose entry was just appended, under the same lock.
     pub(crate) fn push(&mut self, queued: Queued) {
         match &queued.change {
             Change::Put { file, stored } => {
-                self.known.insert_name(&file.namespace, &file.name);
-                let end = queued.end;
-                let name = PendingName { end, lsn: queued.lsn, file: Some(file.clone()) };
-                self.names.insert((file.namespace.clone(), file.name.clone()), name);
+                self.push_name(&queued, file);
                 match stored {
                     Some(place) => self.push_blob(queued.lsn, file, *place),
                     None => *self.pins.entry(file.digest).or_insert(0) += 1,
                 }
             }
+            Change::Move { file, from } => {
+                self.push_name(&queued, file);
+                *self.pins.entry(file.digest).or_insert(0) += 1;
+                let gone = PendingName { end: queued.end, lsn: queued.lsn, file: None };
+                self.names.insert(from.clone(), gone);
+            }
             Change::Delete { namespace, name } => {
                 let pending = PendingName { end: queued.end, lsn: queued.lsn, file: None };
                 self.names.insert((namespace.clone(), name.clone()), pending);
             }
-            Change::Extents { .. } | Change::Nothing => {}
+            Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
         }
         if let Some(answered) = &queued.answered {
             let answered = PendingRequest::Answered(queued.end, answered.clone());
@@ -186,6 +201,12 @@ impl Pending {
             self.requests.insert(key, answered);
         }
         self.queue.push_back(queued);
+    }
+
+    fn push_name(&mut self, queued: &Queued, file: &Arc<FileRecord>) {
+        self.known.insert_name(&file.namespace, &file.name);
+        let name = PendingName { end: queued.end, lsn: queued.lsn, file: Some(file.clone()) };
+        self.names.insert((file.namespace.clone(), file.name.clone()), name);
     }
 
     fn push_blob(&mut self, lsn: Lsn, file: &FileRecord, place: BlobLocation) {
@@ -238,10 +259,16 @@ impl Pending {
                         blob.remove();
                     }
                 }
+                Change::Move { file, from } => {
+                    let key = (file.namespace.clone(), file.name.clone());
+                    remove_if(&mut self.names, key, queued.lsn);
+                    remove_if(&mut self.names, from, queued.lsn);
+                    unpin(&mut self.pins, file.digest);
+                }
                 Change::Delete { namespace, name } => {
                     remove_if(&mut self.names, (namespace, name), queued.lsn);
                 }
-                Change::Extents { .. } | Change::Nothing => {}
+                Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
             }
             if let Some(answered) = queued.answered {
                 self.requests.remove(&answered.record.key);

@@ -20,6 +20,10 @@ use crate::describe::JsonObject;
 pub(super) struct FilePage<'a> {
     /// The files, by namespace and name.
     pub(super) files: Vec<FileAnswer<'a>>,
+    /// Beginnings that further names share, up to and with the delimiter; absent without a delimiter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(super) prefixes: Option<Vec<String>>,
     /// `cursor` of the next page; null after the last.
     #[schema(required)]
     pub(super) next_cursor: Option<String>,

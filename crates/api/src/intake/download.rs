@@ -20,6 +20,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::condition::{check_read, etag, not_modified, range_applies};
+use super::details;
 use super::files::{name_key, not_found};
 use super::range::{Ranges, parse};
 use super::{Served, flag, problem, query, sending, unknown_option};
@@ -238,6 +239,7 @@ fn describe(headers: &mut HeaderMap, file: &FileRecord, is_utf8: bool, attachmen
     insert(headers, LAST_MODIFIED, &http_date(file.created_ms));
     let how = if active || attachment { "attachment" } else { "inline" };
     let name = utf8_percent_encode(file.name.base_name(), ATTR);
+    details::describe(headers, &file.attributes);
     insert(headers, CONTENT_DISPOSITION, &format!("{how}; filename*=UTF-8''{name}"));
     // Even an inert type is shown without scripts, plugins or the origin's cookies.
     let policy =

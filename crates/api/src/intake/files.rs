@@ -8,7 +8,7 @@ use forebay_intake::IntakeError;
 use forebay_intake::NameKey;
 use forebay_intake::NewFile;
 use forebay_intake::answer::{FileAnswer, file_url, put_json, to_json};
-use forebay_intake::catalogue::FileFilter;
+use forebay_intake::catalogue::{Browse, FileFilter};
 use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
@@ -20,11 +20,14 @@ use super::answers::FilePage;
 use super::body::PacedBody;
 use super::condition::{self, etag};
 use super::content::Content;
+use super::details;
 use super::unknown_option;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
+/// Maximum number of bytes of a delimiter.
+const DELIMITER_SIZE_MAX: usize = 64;
 
 pub(super) async fn put(
     State(intake): State<Intake>,
@@ -46,8 +49,9 @@ async fn put_file(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, IntakeError> {
-    let key = name_key(namespace, name)?;
+    let key = new_key(namespace, name)?;
     let comment = put_comment(uri)?;
+    let attributes = details::of_upload(headers)?;
     let condition = condition::of_write(headers)?;
     if headers.contains_key(CONTENT_RANGE) {
         return Err(IntakeError::rejected(
@@ -60,9 +64,11 @@ async fn put_file(
     let keyed = claim(intake, headers).await?;
     let upload = intake.receive(&mut body, size).await?;
     let print = || {
-        let parts: [&[u8]; 4] =
-            [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest().0];
-        Fingerprint::of(&parts).finish()
+        let stored = attributes.to_bytes();
+        let parts: [&[u8]; 5] =
+            [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest().0, &stored];
+        // Without attributes it is what earlier versions remembered.
+        Fingerprint::of(if stored.is_empty() { &parts[..4] } else { &parts }).finish()
     };
     let (record, _held) = match keyed {
         Keyed::No => (None, None),
@@ -73,6 +79,7 @@ async fn put_file(
         Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
     };
     let new = NewFile {
+        attributes,
         classified: upload.classify(&key.1).await,
         key,
         comment,
@@ -153,7 +160,10 @@ pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Resp
 }
 
 async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
-    let (filter, cursor, limit) = listing(uri)?;
+    let Listing { filter, cursor, limit, delimiter } = listing(uri)?;
+    if let Some(delimiter) = delimiter {
+        return browse(intake, filter, cursor, limit, delimiter).await;
+    }
     let after = cursor.as_deref().and_then(|cursor| cursor.split_once('/'));
     let after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
     let mut files = intake.list(filter, after, limit + 1).await?;
@@ -162,16 +172,50 @@ async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError>
     let next =
         files.last().filter(|_| more).map(|file| format!("{}/{}", file.namespace, file.name));
     let files = files.iter().map(FileAnswer::of).collect();
-    Ok(json(200, to_json(&FilePage { files, next_cursor: next })))
+    Ok(json(200, to_json(&FilePage { files, prefixes: None, next_cursor: next })))
 }
 
-fn listing(uri: &Uri) -> Result<(FileFilter, Option<String>, usize), IntakeError> {
+/// A page as directories show it.
+async fn browse(
+    intake: &Intake,
+    filter: FileFilter,
+    cursor: Option<String>,
+    limit: usize,
+    delimiter: String,
+) -> Result<Response, IntakeError> {
+    let FileFilter { namespace: Some(namespace), prefix, .. } = filter else {
+        let text = "delimiter needs namespace: names of one namespace are listed".to_owned();
+        return Err(IntakeError::rejected("query", text));
+    };
+    let after = cursor.and_then(|cursor| Some(cursor.split_once('/')?.1.to_owned()));
+    let prefix = prefix.unwrap_or_default();
+    let browse = Browse { namespace: namespace.clone(), prefix, delimiter, after };
+    let page = intake.browse(browse, limit).await?;
+    let files = page.files.iter().map(FileAnswer::of).collect();
+    let next_cursor = page.next.map(|next| format!("{namespace}/{next}"));
+    Ok(json(200, to_json(&FilePage { files, prefixes: Some(page.prefixes), next_cursor })))
+}
+
+/// What a listing shows.
+#[derive(Debug)]
+struct Listing {
+    filter: FileFilter,
+    cursor: Option<String>,
+    limit: usize,
+    /// The text up to which names are listed as one.
+    delimiter: Option<String>,
+}
+
+fn listing(uri: &Uri) -> Result<Listing, IntakeError> {
     let mut filter = FileFilter::default();
-    let (mut cursor, mut limit) = (None, PAGE);
+    let (mut cursor, mut limit, mut delimiter, mut narrowed) = (None, PAGE, None, None);
     let bytes = |name: &str, value: &str| {
         value.parse::<u64>().map_err(|_| bad_option(name, "a number of bytes"))
     };
     for (name, value) in query(uri) {
+        if !matches!(name.as_str(), "namespace" | "prefix" | "delimiter" | "limit" | "cursor") {
+            narrowed = Some(name.clone());
+        }
         match name.as_str() {
             "namespace" => filter.namespace = Some(Namespace::parse(&value)?),
             "prefix" => filter.prefix = Some(value),
@@ -191,6 +235,17 @@ fn listing(uri: &Uri) -> Result<(FileFilter, Option<String>, usize), IntakeError
             "size_max" => filter.size_max = Some(bytes(&name, &value)?),
             "created_from" => filter.created_from_ms = Some(time(&name, &value)?),
             "created_to" => filter.created_to_ms = Some(time(&name, &value)?),
+            "tag" => {
+                let (tag, wanted) = match value.split_once('=') {
+                    Some((tag, wanted)) => (tag.to_owned(), Some(wanted.to_owned())),
+                    None => (value, None),
+                };
+                filter.tags.push((tag, wanted));
+            }
+            "delimiter" if (1..=DELIMITER_SIZE_MAX).contains(&value.len()) => {
+                delimiter = Some(value);
+            }
+            "delimiter" => return Err(bad_option(&name, "a text of 1 to 64 bytes")),
             "limit" => limit = page_limit(&value)?,
             "cursor" if value.contains('/') => cursor = Some(value),
             "cursor" => return Err(bad_option(&name, "the next_cursor of an earlier page")),
@@ -198,12 +253,16 @@ fn listing(uri: &Uri) -> Result<(FileFilter, Option<String>, usize), IntakeError
                 return Err(unknown_option(
                     &name,
                     "namespace, prefix, category, mime, sha256, size_min, size_max, \
-                     created_from, created_to, limit, cursor",
+                     created_from, created_to, tag, delimiter, limit, cursor",
                 ));
             }
         }
     }
-    Ok((filter, cursor, limit))
+    if let (Some(_), Some(name)) = (&delimiter, narrowed) {
+        let text = format!("{name} cannot be combined with delimiter");
+        return Err(IntakeError::rejected("query", text));
+    }
+    Ok(Listing { filter, cursor, limit, delimiter })
 }
 
 /// A time: RFC 3339, or milliseconds since 1970.
@@ -217,7 +276,13 @@ fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
         .map_err(|_| bad_option(name, "an RFC 3339 time or milliseconds since 1970"))
 }
 
+/// The name of a file that is there already.
 pub(super) fn name_key(namespace: &str, name: &str) -> Result<NameKey, IntakeError> {
+    Ok((Namespace::parse(namespace)?, FileName::parse_object(name)?))
+}
+
+/// The name of a file that is to be stored.
+pub(super) fn new_key(namespace: &str, name: &str) -> Result<NameKey, IntakeError> {
     Ok((Namespace::parse(namespace)?, FileName::parse(name)?))
 }
 

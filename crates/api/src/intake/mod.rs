@@ -12,17 +12,21 @@ mod body;
 mod condition;
 mod content;
 mod database;
+mod details;
 mod documents;
 mod download;
+mod file_namespaces;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod json_body;
 mod openapi;
 mod parts;
 mod problem;
 mod range;
 mod sending;
 mod store;
+mod transfers;
 
 use axum::Router;
 use axum::body::Body;
@@ -59,7 +63,15 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
-            put(files::put).get(download::by_name).delete(files::delete),
+            put(files::put).get(download::by_name).patch(details::patch).delete(files::delete),
+        )
+        .route("/v1/files/copy", post(transfers::copy))
+        .route("/v1/files/move", post(transfers::rename))
+        .route("/v1/files/delete", post(transfers::delete))
+        .route("/v1/namespaces", get(file_namespaces::list))
+        .route(
+            "/v1/namespaces/{namespace}",
+            put(file_namespaces::put).delete(file_namespaces::delete),
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))

@@ -17,6 +17,9 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
+use super::details::FilePatch;
+use super::file_namespaces::{FileNamespaceAnswer, FileNamespacePage};
+use super::transfers::{Deletions, TransferResults, Transfers};
 use crate::describe::{
     BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
 };
@@ -94,7 +97,14 @@ pub(super) fn document() -> OpenApi {
             "/v1/files/{namespace}/{name}",
             get_file("get_file_by_name", "Get a file by its name", name_parameters().into()),
         )
+        .patch("/v1/files/{namespace}/{name}", patch_file())
         .delete("/v1/files/{namespace}/{name}", delete_file())
+        .post("/v1/files/copy", transfers("copy_files", "Give further names to files"))
+        .post("/v1/files/move", transfers("move_files", "Rename files"))
+        .post("/v1/files/delete", delete_files())
+        .get("/v1/namespaces", file_namespaces())
+        .put("/v1/namespaces/{namespace}", put_namespace())
+        .delete("/v1/namespaces/{namespace}", delete_namespace())
         .post("/v1/ingest", ingest())
         .get("/v1/database", database())
         .post("/v1/database/replay", replay())
@@ -138,6 +148,16 @@ fn list_files() -> Operation {
                 "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
             ),
             query("created_to", Kind::Text, "Only files named before this time"),
+            query(
+                "tag",
+                Kind::Texts,
+                "Only files with this tag, NAME or NAME=VALUE; may be repeated",
+            ),
+            query(
+                "delimiter",
+                Kind::Text,
+                "List names that have this text after the prefix as one; needs namespace",
+            ),
             query("limit", LIMIT, "Maximum number of results; the default is 100"),
             query("cursor", Kind::Text, CURSOR),
         ])
@@ -179,7 +199,9 @@ fn put_file() -> Operation {
             idempotency_key(),
             header("If-None-Match", "*: stores the file only if the name does not exist"),
             header("If-Match", "An ETag: stores the file only if the name refers to those bytes"),
+            header("Forebay-Tags", "Tags of the file, encoded as a form: name=value&name=value"),
         ])
+        .text("Headers named Forebay-Meta-NAME are stored with the file as its metadata.")
         .takes_bytes("The file's bytes")
         .json::<PutAnswer<'static>>(201, "The name is new")
         .header(201, "ETag", ETAG)
@@ -196,6 +218,89 @@ fn put_file() -> Operation {
             CONDITION,
             TOO_LARGE,
             (422, "The Idempotency-Key belongs to another request"),
+            BUSY,
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn patch_file() -> Operation {
+    Operation::new("files", "patch_file", "Change the metadata, tags or comment of a file")
+        .text("The body is a JSON merge patch: what is absent stays, what is null is removed.")
+        .parameters(name_parameters())
+        .parameters([
+            idempotency_key(),
+            header("If-Match", "An ETag: changes the file only if the name refers to those bytes"),
+        ])
+        .takes::<FilePatch>(true, "What is to be changed")
+        .json::<PutAnswer<'static>>(200, "The file as it is now")
+        .header(200, "ETag", ETAG)
+        .problems(&[
+            (400, "The name or body is invalid"),
+            (404, "There is no such file"),
+            (408, "The body was too slow"),
+            KEY_IN_USE,
+            CONDITION,
+            TOO_LARGE,
+            (422, "The Idempotency-Key belongs to another request"),
+            BUSY,
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn transfers(id: &str, summary: &str) -> Operation {
+    results(
+        Operation::new("files", id, summary)
+            .text("No bytes are copied. Each file is a separate change.")
+            .takes::<Transfers>(true, "The files and their new names"),
+    )
+}
+
+fn delete_files() -> Operation {
+    let operation = Operation::new("files", "delete_files", "Remove several names");
+    results(operation.takes::<Deletions>(true, "The names"))
+}
+
+fn results(operation: Operation) -> Operation {
+    operation
+        .json::<TransferResults>(200, "All of it was done")
+        .json::<TransferResults>(207, "Some of it failed; each file has its result")
+        .problems(&[
+            (400, "The body is invalid"),
+            (408, "The body was too slow"),
+            TOO_LARGE,
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn file_namespaces() -> Operation {
+    Operation::new("files", "list_file_namespaces", "List the namespaces of files")
+        .parameters([
+            query("limit", LIMIT, "Maximum number of results; the default is 100"),
+            query("cursor", Kind::Text, CURSOR),
+        ])
+        .json::<FileNamespacePage>(200, "A page of namespaces and the cursor of the next")
+        .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
+}
+
+fn put_namespace() -> Operation {
+    Operation::new("files", "put_file_namespace", "Make a namespace exist without files")
+        .parameter(path("namespace", "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"))
+        .json::<FileNamespaceAnswer>(201, "It exists without files from now on")
+        .json::<FileNamespaceAnswer>(200, "It did already")
+        .problems(&[(400, "The name is invalid"), STORAGE, FULL])
+}
+
+fn delete_namespace() -> Operation {
+    Operation::new("files", "delete_file_namespace", "Remove a namespace that has no files")
+        .parameter(path("namespace", "The namespace"))
+        .empty(204, "It is removed")
+        .problems(&[
+            (400, "The name is invalid"),
+            (404, "It does not exist without files"),
+            (409, "It has files"),
             BUSY,
             STORAGE,
             FULL,
@@ -390,7 +495,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 10);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 15);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

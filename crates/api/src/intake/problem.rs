@@ -43,6 +43,10 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     }
     match error {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
+        IntakeError::Attributes(_) => (StatusCode::BAD_REQUEST, "attributes"),
+        IntakeError::Rejected { code: code @ "namespace_not_empty", .. } => {
+            (StatusCode::CONFLICT, code)
+        }
         IntakeError::Rejected { code: code @ "encoding", .. } => {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, code)
         }

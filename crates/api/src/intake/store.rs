@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use forebay_intake::IntakeError;
 use forebay_intake::answer::{PutAnswer, PutStatus};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::blocks::BlockReader;
 use forebay_intake::classify::{Category, Classified};
 use forebay_intake::digest::Digest;
@@ -183,6 +184,7 @@ async fn put(
         }
     }
     let new = NewFile {
+        attributes: Attributes::default(),
         key: key.clone(),
         comment: settings.comment.clone(),
         classified,

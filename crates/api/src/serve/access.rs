@@ -87,6 +87,7 @@ fn subject(uri: &Uri) -> Subject<'_> {
     match (area, name, more) {
         ("files", None, None) => by_parameter(uri, Area::Files, "namespace"),
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
+        ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
         ("events", Some("checkpoint" | "key" | "tlog" | "proof"), _) => {
             Subject::Common(Area::Events)
@@ -132,6 +133,9 @@ mod tests {
             (Method::POST, "/v1/documents/x/schema", &none, Scope::Write),
             (Method::POST, "/v1/database/replay", &none, Scope::Write),
             (Method::POST, "/v1/ingest", &none, Scope::Write),
+            (Method::POST, "/v1/files/copy", &none, Scope::Write),
+            (Method::PATCH, "/v1/files/x/y", &none, Scope::Write),
+            (Method::PUT, "/v1/namespaces/x", &new, Scope::Write),
             (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
             (Method::GET, "/v1/admin/x", &none, Scope::Admin),
             (Method::GET, "/v1/administer", &none, Scope::Read),
@@ -163,6 +167,9 @@ mod tests {
             ("/v1/files?prefix=in", "everything"),
             ("/v1/files/01ABC", "everything"),
             ("/v1/ingest", "everything"),
+            ("/v1/namespaces/in", "Files:in"),
+            ("/v1/namespaces", "everything"),
+            ("/v1/files/copy", "everything"),
             ("/v1/documents/orders/7", "Documents:orders"),
             ("/v1/documents", "everything"),
             ("/v1/events?stream=a%20b", "Events:a b"),

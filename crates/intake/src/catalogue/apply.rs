@@ -9,11 +9,15 @@ use forebay_base::rows::RowHasher;
 use rusqlite::{Connection, Statement, params};
 
 use super::rows::{
-    BLOB_COLUMNS, BlobRow, Checked, FILE_COLUMNS, REQUEST_COLUMNS, REQUESTS, blob_checksum,
-    file_checksum, read_blob, read_file, request_checksum,
+    BLOB_COLUMNS, BlobRow, Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, REQUEST_COLUMNS, REQUESTS,
+    blob_checksum, file_checksum, namespace_checksum, read_blob, read_file, read_namespace,
+    request_checksum, stored_attributes,
 };
 use super::state::State;
-use super::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
+use super::{
+    Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord, NamespaceRecord,
+};
+use crate::attributes::Attributes;
 use crate::digest::Digest;
 use crate::names::{FileName, Namespace};
 
@@ -30,9 +34,15 @@ pub(super) fn apply(
         if let Some(answered) = answered {
             batch.remember(answered)?;
         }
-        if let Change::Extents { erased } = change {
-            batch.state.extents_at = *lsn;
-            batch.state.documents_bound = *erased;
+        match change {
+            Change::Extents { erased } => {
+                batch.state.extents_at = *lsn;
+                batch.state.documents_bound = *erased;
+            }
+            Change::Namespace { namespace, changed_ms, attributes } => {
+                batch.namespace(namespace, *changed_ms, attributes.as_ref())?;
+            }
+            Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } | Change::Nothing => {}
         }
     }
     Ok(())
@@ -58,8 +68,9 @@ struct Batch<'a> {
 }
 
 const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
-       (namespace, name, id, digest, size, mime, category, comment, created_ms, first, checksum)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+       (namespace, name, id, digest, size, mime, category, comment, created_ms, attributes, first,
+        checksum)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 impl Batch<'_> {
     /// Applies the changes to names, and returns their effect on blobs.
@@ -87,10 +98,17 @@ impl Batch<'_> {
                     }
                     by_name.push((&file.namespace, &file.name, change, first));
                 }
+                Change::Move { file, from } => {
+                    let delta = deltas.entry(file.digest).or_default();
+                    delta.refs += 1;
+                    delta.size = file.size;
+                    by_name.push((&file.namespace, &file.name, change, false));
+                    by_name.push((&from.0, &from.1, change, false));
+                }
                 Change::Delete { namespace, name } => {
                     by_name.push((namespace, name, change, false));
                 }
-                Change::Extents { .. } | Change::Nothing => {}
+                Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
             }
         }
         by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
@@ -99,14 +117,19 @@ impl Batch<'_> {
         for (namespace, name, change, first) in by_name {
             let mut lost = None;
             match change {
-                Change::Put { file, .. } => {
+                Change::Put { file, .. } | Change::Move { file, .. }
+                    if (namespace, name) == (&file.namespace, &file.name) =>
+                {
                     if !self.insert_file(&mut insert, file, first)? {
                         lost = self.delete(namespace, name)?;
                         self.insert_file(&mut insert, file, first)?;
                     }
                 }
-                Change::Delete { .. } => lost = self.delete(namespace, name)?,
-                Change::Extents { .. } | Change::Nothing => {}
+                // Of a move this is the name that it takes away.
+                Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } => {
+                    lost = self.delete(namespace, name)?;
+                }
+                Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
             }
             if let Some((digest, size)) = lost {
                 let delta = deltas.entry(digest).or_default();
@@ -135,6 +158,7 @@ impl Batch<'_> {
             file.category as u8,
             file.comment,
             file.created_ms,
+            stored_attributes(&file.attributes),
             first,
             checksum.cast_signed(),
         ])?;
@@ -256,6 +280,46 @@ impl Batch<'_> {
             .execute(params![blob.digest.0, blob.place.to_sql(), refs, checksum.cast_signed()])?;
         self.state.blobs.remove(before);
         self.state.blobs.insert(checksum);
+        Ok(())
+    }
+
+    /// Applies a change of a namespace's record.
+    fn namespace(
+        &mut self,
+        namespace: &Namespace,
+        changed_ms: i64,
+        attributes: Option<&Attributes>,
+    ) -> Checked<()> {
+        let mut created_ms = changed_ms;
+        let before = {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "DELETE FROM namespaces WHERE namespace = ?1 RETURNING {NAMESPACE_COLUMNS}"
+            ))?;
+            let mut rows = statement.query([namespace.as_str()])?;
+            match rows.next()? {
+                Some(row) => Some(read_namespace(&mut self.hasher, row)?),
+                None => None,
+            }
+        };
+        if let Some((record, checksum)) = before {
+            self.state.namespaces.remove(checksum);
+            created_ms = record.created_ms;
+        }
+        let Some(attributes) = attributes.cloned() else { return Ok(()) };
+        let record = NamespaceRecord { namespace: namespace.clone(), created_ms, attributes };
+        let checksum = namespace_checksum(&mut self.hasher, &record);
+        self.connection
+            .prepare_cached(
+                "INSERT INTO namespaces (namespace, created_ms, attributes, checksum)
+                 VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![
+                namespace.as_str(),
+                created_ms,
+                stored_attributes(&record.attributes),
+                checksum.cast_signed(),
+            ])?;
+        self.state.namespaces.insert(checksum);
         Ok(())
     }
 

@@ -7,12 +7,16 @@
 //! Invariant: neither catalogue is changed.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::rows::RowHasher;
 use rusqlite::Connection;
 
-use super::rows::{Checked, FILE_COLUMNS, REQUEST_COLUMNS, read_file, read_request};
-use super::{Catalogue, FileRecord};
+use super::rows::{
+    Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, REQUEST_COLUMNS, read_file, read_namespace,
+    read_request,
+};
+use super::{Catalogue, FileRecord, NamespaceRecord};
 use crate::error::CatalogueError;
 
 /// What a catalogue lacks or has in excess of the log, at most `findings_max` findings.
@@ -28,6 +32,7 @@ pub(crate) fn compare(
     let (found, expected) = (&catalogue.connection, &reference.connection);
     names(found, expected, findings_max, &mut findings)
         .and_then(|()| blobs(found, expected, findings_max, &mut findings))
+        .and_then(|()| namespaces(found, expected, findings_max, &mut findings))
         .and_then(|()| requests(found, expected, findings_max, &mut findings))
         .map_err(|source| CatalogueError::new("compare the catalogue with the log", source))?;
     Ok(findings)
@@ -103,6 +108,32 @@ fn blobs(
                 findings.push(format!("the blobs differ from the log from {digest} on"));
                 break;
             }
+        }
+    }
+    Ok(())
+}
+
+fn namespaces(
+    found: &Connection,
+    expected: &Connection,
+    findings_max: usize,
+    findings: &mut Vec<String>,
+) -> Checked<()> {
+    let read = |connection: &Connection| -> Checked<BTreeMap<String, NamespaceRecord>> {
+        let mut all = connection.prepare(&format!("SELECT {NAMESPACE_COLUMNS} FROM namespaces"))?;
+        let (mut rows, mut hasher) = (all.query([])?, RowHasher::default());
+        let mut records = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let record = read_namespace(&mut hasher, row)?.0;
+            records.insert(record.namespace.as_str().to_owned(), record);
+        }
+        Ok(records)
+    };
+    let (found, expected) = (read(found)?, read(expected)?);
+    let names: BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
+    for name in names {
+        if findings.len() < findings_max && found.get(name) != expected.get(name) {
+            findings.push(format!("the record of the namespace {name} differs from the log"));
         }
     }
     Ok(())

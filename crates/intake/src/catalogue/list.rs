@@ -21,8 +21,11 @@ use rusqlite::{Connection, Params, Row};
 use forebay_base::rows::RowHasher;
 
 use super::query::CatalogueReader;
-use super::rows::{BLOB_COLUMNS, Checked, FILE_COLUMNS, FILES, read_blob, read_file};
+use super::rows::{
+    BLOB_COLUMNS, Checked, FILE_COLUMNS, FILES, read_attributes, read_blob, read_file,
+};
 use super::{BlobRecord, FileRecord};
+use crate::attributes::{AttributeKind, Attributes};
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -49,6 +52,8 @@ pub struct FileFilter {
     pub created_from_ms: Option<i64>,
     /// Only names given before this time, in milliseconds since 1970.
     pub created_to_ms: Option<i64>,
+    /// Only files with these tags. A tag without a value may have any.
+    pub tags: Vec<(String, Option<String>)>,
 }
 
 /// Names by digest, from the index: those whose own entry does not hold the bytes.
@@ -129,18 +134,18 @@ impl CatalogueReader {
 }
 
 /// A walk through the table, in the order of names.
-struct Walk<'c> {
+pub(super) struct Walk<'c> {
     connection: &'c Connection,
     filter: &'c FileFilter,
     range: &'c Range<'c>,
     limit: usize,
     hasher: RowHasher,
     order: Order,
-    files: Vec<FileRecord>,
+    pub(super) files: Vec<FileRecord>,
 }
 
 impl<'c> Walk<'c> {
-    fn new(
+    pub(super) fn new(
         connection: &'c Connection,
         filter: &'c FileFilter,
         range: &'c Range<'c>,
@@ -157,7 +162,7 @@ impl<'c> Walk<'c> {
     }
 
     /// Walks from a name, which need not exist.
-    fn from(&mut self, (namespace, name): (&str, &str)) -> Checked<()> {
+    pub(super) fn from(&mut self, (namespace, name): (&str, &str)) -> Checked<()> {
         // A row whose name was altered to a lesser one is before the place where it is looked for.
         let before = format!(
             "SELECT {FILE_COLUMNS} FROM files WHERE (namespace, name) < (?1, ?2)
@@ -315,12 +320,12 @@ enum Position {
 }
 
 /// The names that a listing has to look at.
-struct Range<'f> {
+pub(super) struct Range<'f> {
     /// The first name; the last one of the previous page is not part of the range.
-    start: (&'f str, &'f str),
-    after: Option<(&'f str, &'f str)>,
-    namespace: Option<&'f str>,
-    prefix: &'f str,
+    pub(super) start: (&'f str, &'f str),
+    pub(super) after: Option<(&'f str, &'f str)>,
+    pub(super) namespace: Option<&'f str>,
+    pub(super) prefix: &'f str,
 }
 
 impl<'f> Range<'f> {
@@ -387,7 +392,8 @@ impl FileFilter {
         let category: u8 = row.get(6)?;
         let size = row.get::<_, i64>(4)?.cast_unsigned();
         Ok(self.category.is_none_or(|wanted| wanted as u8 == category)
-            && self.holds(size, row.get(8)?))
+            && self.holds(size, row.get(8)?)
+            && (self.tags.is_empty() || self.has_tags(&read_attributes(row, 9)?)))
     }
 
     /// Whether a file passes, names apart.
@@ -396,6 +402,15 @@ impl FileFilter {
             && self.mime.as_ref().is_none_or(|mime| *mime == file.mime)
             && self.category.is_none_or(|category| category == file.category)
             && self.holds(file.size, file.created_ms)
+            && self.has_tags(&file.attributes)
+    }
+
+    fn has_tags(&self, attributes: &Attributes) -> bool {
+        self.tags.iter().all(|(name, wanted)| {
+            attributes
+                .get(AttributeKind::Tag, name)
+                .is_some_and(|value| wanted.as_deref().is_none_or(|wanted| wanted == value))
+        })
     }
 
     fn holds(&self, size: u64, created_ms: i64) -> bool {

@@ -18,6 +18,7 @@
 //! from outside is bound, never spliced.
 
 mod apply;
+mod browse;
 mod compare;
 mod list;
 mod query;
@@ -36,12 +37,15 @@ use rusqlite::{Connection, params};
 
 use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
 use self::state::{State, StoredState};
+use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
 use crate::format::IdempotencyRecord;
 use crate::names::{FileName, Namespace};
+use crate::pending::NameKey;
 
+pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
 pub use list::FileFilter;
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
@@ -107,6 +111,19 @@ pub struct FileRecord {
     pub comment: String,
     /// When the name was given, in milliseconds since 1970.
     pub created_ms: i64,
+    /// What else is stored with the name.
+    pub attributes: Attributes,
+}
+
+/// A namespace with a record of its own: it exists without files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceRecord {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// When the record was made, in milliseconds since 1970.
+    pub created_ms: i64,
+    /// What is stored with it.
+    pub attributes: Attributes,
 }
 
 /// One committed change, in the form that the catalogue applies.
@@ -118,6 +135,22 @@ pub enum Change {
         file: Arc<FileRecord>,
         /// Where the entry stored the bytes; `None` if they were already stored.
         stored: Option<BlobLocation>,
+    },
+    /// A name was given to the bytes of another name, which was deleted.
+    Move {
+        /// The new name.
+        file: Arc<FileRecord>,
+        /// The name that was deleted.
+        from: NameKey,
+    },
+    /// A namespace's record was changed at `changed_ms`; `attributes` is `None` if it was removed.
+    Namespace {
+        /// The namespace.
+        namespace: Namespace,
+        /// When, in milliseconds since 1970.
+        changed_ms: i64,
+        /// What it has from here on.
+        attributes: Option<Attributes>,
     },
     /// A name was deleted.
     Delete {

@@ -111,7 +111,7 @@ impl CatalogueReader {
             let mut hasher = RowHasher::default();
             let mut statement = connection.prepare_cached(
                 "SELECT f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment,
-                   f.created_ms, f.first, f.checksum, b.digest, b.size, b.place, b.refs, b.checksum
+                   f.created_ms, f.attributes, f.first, f.checksum, b.digest, b.size, b.place, b.refs, b.checksum
                  FROM files f LEFT JOIN blobs b ON b.digest = f.digest
                  WHERE f.namespace = ?1 AND f.name = ?2",
             )?;

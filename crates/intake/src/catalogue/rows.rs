@@ -11,7 +11,8 @@ use forebay_base::rows::RowHasher;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use super::{Answered, BlobLocation, BlobRecord, FileRecord, StoredRequest};
+use super::{Answered, BlobLocation, BlobRecord, FileRecord, NamespaceRecord, StoredRequest};
+use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::CatalogueFault;
@@ -21,8 +22,10 @@ use crate::names::{FileName, Namespace};
 pub(super) type Checked<T> = Result<T, CatalogueFault>;
 
 pub(super) const FILE_COLUMNS: &str =
-    "namespace, name, id, digest, size, mime, category, comment, created_ms, first, checksum";
+    "namespace, name, id, digest, size, mime, category, comment, created_ms, attributes, first,
+     checksum";
 pub(super) const BLOB_COLUMNS: &str = "digest, size, place, refs, checksum";
+pub(super) const NAMESPACE_COLUMNS: &str = "namespace, created_ms, attributes, checksum";
 pub(super) const REQUEST_COLUMNS: &str = "key, fingerprint, status, answer, created_ms, checksum";
 
 /// A table whose rows have checksums.
@@ -33,10 +36,11 @@ pub(super) struct Table {
     columns: usize,
 }
 
-pub(super) const FILES: Table = Table { name: "files", columns: 10 };
+pub(super) const FILES: Table = Table { name: "files", columns: 11 };
 /// Number of [`FILE_COLUMNS`].
 pub(super) const FILE_COLUMN_COUNT: usize = FILES.columns + 1;
 pub(super) const BLOBS: Table = Table { name: "blobs", columns: 4 };
+pub(super) const NAMESPACES: Table = Table { name: "namespaces", columns: 3 };
 pub(super) const REQUESTS: Table = Table { name: "requests", columns: 5 };
 
 /// A row of `blobs`.
@@ -86,6 +90,7 @@ impl Table {
 
 /// The checksum of a name's row.
 pub(super) fn file_checksum(hasher: &mut RowHasher, file: &FileRecord, first: bool) -> u64 {
+    let attributes = stored_attributes(&file.attributes);
     FILES.checksum(
         hasher,
         &[
@@ -98,7 +103,26 @@ pub(super) fn file_checksum(hasher: &mut RowHasher, file: &FileRecord, first: bo
             ValueRef::Integer((file.category as u8).into()),
             ValueRef::Text(file.comment.as_bytes()),
             ValueRef::Integer(file.created_ms),
+            attributes.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
             ValueRef::Integer(first.into()),
+        ],
+    )
+}
+
+/// What the column `attributes` has: NULL if there are none.
+pub(super) fn stored_attributes(attributes: &Attributes) -> Option<Vec<u8>> {
+    (!attributes.is_empty()).then(|| attributes.to_bytes())
+}
+
+/// The checksum of a namespace's row.
+pub(super) fn namespace_checksum(hasher: &mut RowHasher, record: &NamespaceRecord) -> u64 {
+    let attributes = stored_attributes(&record.attributes);
+    NAMESPACES.checksum(
+        hasher,
+        &[
+            ValueRef::Text(record.namespace.as_str().as_bytes()),
+            ValueRef::Integer(record.created_ms),
+            attributes.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
         ],
     )
 }
@@ -128,22 +152,48 @@ pub(super) fn request_checksum(hasher: &mut RowHasher, answered: &Answered) -> u
 /// Reads and verifies a name selected with [`FILE_COLUMNS`]; also returns `first` and the checksum.
 pub(super) fn read_file(hasher: &mut RowHasher, row: &Row<'_>) -> Checked<(FileRecord, bool, u64)> {
     let checksum = FILES.verify(hasher, row, 0)?;
-    let invalid = |what: String| CatalogueFault::Damaged { found: what };
     let (namespace, name): (String, String) = (row.get(0)?, row.get(1)?);
     let category: u8 = row.get(6)?;
     let file = FileRecord {
-        namespace: Namespace::parse(&namespace).map_err(|error| invalid(error.to_string()))?,
-        name: FileName::parse(&name).map_err(|error| invalid(error.to_string()))?,
+        namespace: Namespace::parse(&namespace).map_err(|error| invalid(&error))?,
+        name: FileName::parse_object(&name).map_err(|error| invalid(&error))?,
         id: row.get::<_, i64>(2)?.cast_unsigned(),
         digest: Digest(row.get(3)?),
         size: row.get::<_, i64>(4)?.cast_unsigned(),
         mime: Cow::Owned(row.get(5)?),
         category: Category::from_code(category)
-            .ok_or_else(|| invalid(format!("there is no category {category}")))?,
+            .ok_or_else(|| invalid(&format!("there is no category {category}")))?,
         comment: row.get(7)?,
         created_ms: row.get(8)?,
+        attributes: read_attributes(row, 9)?,
     };
-    Ok((file, row.get(9)?, checksum))
+    Ok((file, row.get(10)?, checksum))
+}
+
+/// Reads and verifies a namespace selected with [`NAMESPACE_COLUMNS`]; also returns the checksum.
+pub(super) fn read_namespace(
+    hasher: &mut RowHasher,
+    row: &Row<'_>,
+) -> Checked<(NamespaceRecord, u64)> {
+    let checksum = NAMESPACES.verify(hasher, row, 0)?;
+    let namespace: String = row.get(0)?;
+    let record = NamespaceRecord {
+        namespace: Namespace::parse(&namespace).map_err(|error| invalid(&error))?,
+        created_ms: row.get(1)?,
+        attributes: read_attributes(row, 2)?,
+    };
+    Ok((record, checksum))
+}
+
+pub(super) fn read_attributes(row: &Row<'_>, at: usize) -> Checked<Attributes> {
+    match row.get_ref(at)? {
+        ValueRef::Blob(bytes) => Attributes::decode(bytes).map_err(|error| invalid(&error)),
+        _ => Ok(Attributes::default()),
+    }
+}
+
+fn invalid(what: &impl std::fmt::Display) -> CatalogueFault {
+    CatalogueFault::Damaged { found: what.to_string() }
 }
 
 /// Reads and verifies a blob selected with [`BLOB_COLUMNS`]; also returns the checksum.

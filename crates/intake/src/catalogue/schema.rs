@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{CatalogueError, CatalogueFault};
 
 /// Version of the tables. A catalogue with another version is rebuilt from the log.
-pub(super) const SCHEMA_VERSION: i64 = 4;
+pub(super) const SCHEMA_VERSION: i64 = 5;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (
@@ -37,11 +37,18 @@ CREATE TABLE IF NOT EXISTS files (
     category INTEGER NOT NULL,
     comment TEXT NOT NULL,
     created_ms INTEGER NOT NULL,
+    attributes BLOB,
     first INTEGER NOT NULL,
     checksum INTEGER NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS files_by_digest ON files (digest) WHERE first = 0;
+CREATE TABLE IF NOT EXISTS namespaces (
+    namespace TEXT PRIMARY KEY,
+    created_ms INTEGER NOT NULL,
+    attributes BLOB,
+    checksum INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests (
     key BLOB PRIMARY KEY,
     fingerprint BLOB NOT NULL,
@@ -90,7 +97,8 @@ pub(super) fn recreate(connection: &Connection) -> Result<(), CatalogueError> {
     connection
         .execute_batch(
             "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS blobs;
-             DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;",
+             DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;
+             DROP TABLE IF EXISTS namespaces;",
         )
         .and_then(|()| connection.execute_batch(TABLES))
         .map_err(|source| CatalogueError::new("create the catalogue's tables again", source))

@@ -31,6 +31,7 @@ pub(super) struct State {
     pub(super) files: RowSet,
     pub(super) blobs: RowSet,
     pub(super) requests: RowSet,
+    pub(super) namespaces: RowSet,
 }
 
 /// What `meta` holds.
@@ -48,7 +49,7 @@ pub(super) enum StoredState {
 }
 
 impl State {
-    fn values(&self) -> [(&'static str, i64); 11] {
+    fn values(&self) -> [(&'static str, i64); 13] {
         [
             (SCHEMA, SCHEMA_VERSION),
             ("position", self.position.cast_signed()),
@@ -61,6 +62,8 @@ impl State {
             ("blobs_digest", self.blobs.digest.cast_signed()),
             ("requests", self.requests.count.cast_signed()),
             ("requests_digest", self.requests.digest.cast_signed()),
+            ("namespaces", self.namespaces.count.cast_signed()),
+            ("namespaces_digest", self.namespaces.digest.cast_signed()),
         ]
     }
 
@@ -77,6 +80,7 @@ impl State {
             files: set("files", "files_digest")?,
             blobs: set("blobs", "blobs_digest")?,
             requests: set("requests", "requests_digest")?,
+            namespaces: set("namespaces", "namespaces_digest")?,
         })
     }
 

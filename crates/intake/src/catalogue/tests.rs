@@ -19,6 +19,7 @@ fn file(id: u64, name: &str, bytes: &[u8]) -> Arc<FileRecord> {
         category: Category::Text,
         comment: String::new(),
         created_ms: 1,
+        attributes: Attributes::default(),
     })
 }
 

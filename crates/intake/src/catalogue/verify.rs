@@ -15,7 +15,8 @@ use rusqlite::{Connection, Row};
 
 use super::query::CatalogueTotals;
 use super::rows::{
-    BLOB_COLUMNS, BLOBS, Checked, FILE_COLUMNS, FILES, REQUEST_COLUMNS, REQUESTS, Table,
+    BLOB_COLUMNS, BLOBS, Checked, FILE_COLUMNS, FILES, NAMESPACE_COLUMNS, NAMESPACES,
+    REQUEST_COLUMNS, REQUESTS, Table,
 };
 use super::schema;
 use super::state::State;
@@ -37,16 +38,18 @@ pub(super) fn verify(
     // The names that are in the index by digest, from their rows.
     let (mut named, mut of_name) = (RowSet::default(), RowHasher::default());
     let checked = check.table(FILES, FILE_COLUMNS, state.files, |row| {
-        if row.get_ref(9)? == ValueRef::Integer(0) {
+        if row.get_ref(10)? == ValueRef::Integer(0) {
             let key = [row.get_ref(3)?, row.get_ref(0)?, row.get_ref(1)?];
             named.insert(key_checksum(&mut of_name, key));
         }
         Ok(())
     });
     check.settle(checked)?;
-    for (table, columns, expected) in
-        [(BLOBS, BLOB_COLUMNS, state.blobs), (REQUESTS, REQUEST_COLUMNS, state.requests)]
-    {
+    for (table, columns, expected) in [
+        (BLOBS, BLOB_COLUMNS, state.blobs),
+        (REQUESTS, REQUEST_COLUMNS, state.requests),
+        (NAMESPACES, NAMESPACE_COLUMNS, state.namespaces),
+    ] {
         let checked = check.table(table, columns, expected, |_| Ok(()));
         check.settle(checked)?;
     }

@@ -4,6 +4,7 @@ mod decode;
 mod encode;
 
 use super::decoder::Decoder;
+use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::names::{FileName, Namespace};
@@ -13,12 +14,16 @@ pub use encode::{encode_chunk_header, encode_documents};
 const VERSION: u8 = 1;
 /// Version of a commit that has flags.
 const VERSION_FLAGS: u8 = 2;
+/// Version of a put that has attributes.
+const VERSION_ATTRIBUTES: u8 = 2;
 const KIND_FILE_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
 const KIND_CHUNK: u8 = 3;
 const KIND_COMMIT: u8 = 4;
 const KIND_OUTCOME: u8 = 5;
 const KIND_EXTENTS: u8 = 6;
+const KIND_MOVE: u8 = 7;
+const KIND_NAMESPACE: u8 = 8;
 
 const FLAG_RESHAPES: u8 = 1;
 const FLAG_UNDECIDED: u8 = 2;
@@ -66,6 +71,8 @@ pub struct FilePut<'a> {
     pub mime: &'a str,
     /// Comment given with the file; empty when there was none.
     pub comment: &'a str,
+    /// What else is stored with the name.
+    pub attributes: Attributes,
     /// Whether the bytes were already known when this name was given to them.
     pub duplicate: bool,
     /// Whether the name referred to other bytes before.
@@ -89,6 +96,28 @@ pub struct Delete {
     pub name: FileName,
     /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
+}
+
+/// A name is given to the bytes of another name, which is deleted: both or neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMove<'a> {
+    /// The new name. Its bytes are [`BlobPlace::Existing`].
+    pub put: FilePut<'a>,
+    /// Namespace of the name that is deleted.
+    pub from_namespace: Namespace,
+    /// The name that is deleted.
+    pub from_name: FileName,
+}
+
+/// A namespace gets a record of its own, loses it, or has it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceChange {
+    /// When, in milliseconds since 1970.
+    pub changed_ms: i64,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Its attributes from here on; `None` if it has no record from here on.
+    pub attributes: Option<Attributes>,
 }
 
 /// Documents of a request that is still being received. Without effect until its commit names this
@@ -239,6 +268,10 @@ pub enum Entry<'a> {
     FilePut(FilePut<'a>),
     /// A name is deleted.
     Delete(Delete),
+    /// A name is given to the bytes of another, which is deleted.
+    FileMove(FileMove<'a>),
+    /// A namespace's record is changed.
+    Namespace(NamespaceChange),
     /// Part of a request that is still being received.
     DocumentChunk(DocumentChunk<'a>),
     /// A request's documents become valid.

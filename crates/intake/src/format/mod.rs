@@ -11,8 +11,9 @@ mod decoder;
 mod entry;
 
 pub use decoder::DecodeError;
+pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
-    DocumentExtents, Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome,
-    TargetCode, encode_chunk_header, encode_documents,
+    DocumentExtents, Documents, Entry, FileMove, FilePut, IdempotencyRecord, NamespaceChange,
+    NamespaceExtent, Outcome, TargetCode, encode_chunk_header, encode_documents,
 };

@@ -23,7 +23,7 @@ use super::{Progress, Readers, Search, meters, text};
 use crate::catalogue::{BlobRecord, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault, IntakeError};
-use crate::format::{BlobPlace, DecodeError, Delete, Entry, FilePut};
+use crate::format::{BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut};
 use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
@@ -255,7 +255,14 @@ impl Worker {
                     let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
                     batch.changes.push(Change::Delete { namespace, name });
                 }
-                Entry::DocumentChunk(_)
+                Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
+                    let (namespace, name) = (from_namespace.as_str(), from_name.as_str());
+                    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+                    batch.changes.push(Change::Delete { namespace, name });
+                    self.put(&mut batch, entry.lsn, &put)?;
+                }
+                Entry::Namespace(_)
+                | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
                 | Entry::Outcome(_)
                 | Entry::DocumentExtents(_) => {}

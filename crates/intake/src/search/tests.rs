@@ -33,6 +33,7 @@ fn put(id: u64, namespace: &str, name: &str, text: &str) -> Change {
         mime: Cow::Borrowed("text/plain"),
         category: Category::Text,
         comment: String::new(),
+        attributes: crate::attributes::Attributes::default(),
         created_ms: i64::try_from(id).unwrap(),
     };
     Change::Put { file: Box::new(file), text: Some(text.to_owned()) }

@@ -67,10 +67,10 @@ impl Words {
         self.0.iter()
     }
 
-    /// The expression that requires every word in the name or the text.
+    /// The expression that requires every word in the name, the text, the comment, metadata or tags.
     pub(super) fn of_words(&self) -> String {
         let words: Vec<String> = self.0.iter().map(Word::quoted).collect();
-        format!("{{name text}} : ({})", words.join(" AND "))
+        format!("{{name text about}} : ({})", words.join(" AND "))
     }
 
     /// The expression that requires every word as a piece of the name; `None` if one of them is too
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn words_are_quoted_and_phrases_kept_together() {
-        assert_eq!(words("one  two"), r#"{name text} : ("one" AND "two")"#);
+        assert_eq!(words("one  two"), r#"{name text about} : ("one" AND "two")"#);
         assert_eq!(
             words(r#"a-b foo.txt "x y"z"#),
-            r#"{name text} : ("a-b" AND "foo.txt" AND "x y" AND "z")"#
+            r#"{name text about} : ("a-b" AND "foo.txt" AND "x y" AND "z")"#
         );
-        assert_eq!(words("rep* 'x"), r#"{name text} : ("rep" * AND "'x")"#);
-        assert_eq!(words("\"left open"), r#"{name text} : ("left open")"#);
-        assert_eq!(words("a\0b - ** x"), r#"{name text} : ("a" AND "b" AND "x")"#);
+        assert_eq!(words("rep* 'x"), r#"{name text about} : ("rep" * AND "'x")"#);
+        assert_eq!(words("\"left open"), r#"{name text about} : ("left open")"#);
+        assert_eq!(words("a\0b - ** x"), r#"{name text about} : ("a" AND "b" AND "x")"#);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
-use forebay_intake::catalogue::FileFilter;
+use forebay_intake::attributes::{AttributeKind, Attributes};
+use forebay_intake::catalogue::{Browse, FileFilter, FileRecord};
 use forebay_intake::digest::Digest;
 use forebay_intake::fsck::fsck;
-use forebay_intake::{Condition, Intake, IntakeError, NameKey};
+use forebay_intake::{Condition, FileCopy, FileDetails, Intake, IntakeError, NameKey};
 use proptest::prelude::*;
 
 use crate::requests::{self, documents, post, put_if};
@@ -23,6 +24,12 @@ enum Step {
     PutIfAbsent { name: usize, content: usize },
     PutOver { name: usize, content: usize, expected: usize },
     Delete { name: usize },
+    Copy { from: usize, to: usize },
+    Rename { from: usize, to: usize },
+    Tag { name: usize, value: usize },
+    Browse { prefix: usize, limit: usize },
+    Record { name: usize },
+    Unrecord { name: usize },
     Get { name: usize },
     Range { name: usize, from: usize, length: usize },
     List { prefix: usize, limit: usize },
@@ -50,6 +57,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (name.clone(), content.clone(), content.clone())
             .prop_map(|(name, content, expected)| Step::PutOver { name, content, expected }),
         4 => name.clone().prop_map(|name| Step::Delete { name }),
+        2 => (name.clone(), name.clone()).prop_map(|(from, to)| Step::Copy { from, to }),
+        2 => (name.clone(), name.clone()).prop_map(|(from, to)| Step::Rename { from, to }),
+        2 => (name.clone(), 0..3usize).prop_map(|(name, value)| Step::Tag { name, value }),
+        2 => (0..PREFIXES.len(), 1..4usize)
+            .prop_map(|(prefix, limit)| Step::Browse { prefix, limit }),
+        1 => name.clone().prop_map(|name| Step::Record { name }),
+        1 => name.clone().prop_map(|name| Step::Unrecord { name }),
         3 => name.clone().prop_map(|name| Step::Get { name }),
         2 => (name, 0..80_000usize, 1..80_000usize)
             .prop_map(|(name, from, length)| Step::Range { name, from, length }),
@@ -65,6 +79,9 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     /// Names as namespace and name, each with its content.
     files: BTreeMap<(String, String), usize>,
+    tags: BTreeMap<(String, String), String>,
+    /// Namespaces with a record.
+    records: BTreeSet<String>,
     documents: usize,
 }
 
@@ -101,6 +118,27 @@ impl Model {
             Step::Delete { name } => {
                 let deleted = requests::delete(intake, &name_key(name)).await.unwrap();
                 assert_eq!(deleted, self.files.remove(&of(name)).is_some());
+                self.tags.remove(&of(name));
+            }
+            Step::Copy { from, to } => self.copy(intake, from, to, false).await,
+            Step::Rename { from, to } => self.copy(intake, from, to, true).await,
+            Step::Tag { name, value } => self.tag(intake, name, value).await,
+            Step::Browse { prefix, limit } => self.browse(intake, prefix, limit).await,
+            Step::Record { name } => {
+                let name = of(name).0;
+                let set = intake.set_namespace(&namespace(&name), Attributes::default()).await;
+                assert_eq!(set.unwrap(), self.records.insert(name));
+                self.namespaces(intake).await;
+            }
+            Step::Unrecord { name } => {
+                let name = of(name).0;
+                let removed = intake.remove_namespace(&namespace(&name)).await;
+                if self.files.keys().any(|(of, _)| *of == name) {
+                    assert!(matches!(removed, Err(IntakeError::Rejected { .. })), "{removed:?}");
+                } else {
+                    assert_eq!(removed.unwrap(), self.records.remove(&name));
+                }
+                self.namespaces(intake).await;
             }
             Step::Get { name } => self.get(intake, name).await,
             Step::Range { name, from, length } => self.range(intake, name, from, length).await,
@@ -133,6 +171,7 @@ impl Model {
         let put = put.unwrap();
         let stored = self.files.values().any(|found| content(*found) == content(which));
         let before = self.files.insert(of(name), which);
+        self.tags.remove(&of(name));
         assert_eq!(put.created, before.is_none(), "{put:?}");
         let replaced = before.is_some_and(|before| content(before) != content(which));
         assert_eq!(put.replaced, replaced, "{put:?}");
@@ -144,6 +183,9 @@ impl Model {
         let found = intake.find(&name_key(name)).await.unwrap();
         let expected = self.files.get(&of(name));
         assert_eq!(found.as_ref().map(|file| file.record.digest), expected.map(|of| digest(*of)));
+        let tag =
+            found.as_ref().and_then(|file| file.record.attributes.get(AttributeKind::Tag, "t"));
+        assert_eq!(tag, self.tags.get(&of(name)).map(String::as_str));
         if let Some((file, which)) = found.zip(expected) {
             let bytes = requests::range(intake, &file, 0, file.record.size).unwrap();
             assert!(bytes == content(*which));
@@ -161,6 +203,97 @@ impl Model {
             let rest = bytes.get(from..).unwrap_or_default();
             assert!(read == rest[..length.min(rest.len())]);
         }
+    }
+
+    async fn copy(&mut self, intake: &Intake, from: usize, to: usize, is_moved: bool) {
+        let copy = FileCopy {
+            from: name_key(from),
+            to: name_key(to),
+            source: Condition::None,
+            condition: Condition::None,
+            comment: None,
+            attributes: None,
+            idempotency: None,
+        };
+        let done = if is_moved { intake.rename(copy).await } else { intake.copy(copy).await };
+        if is_moved && from == to {
+            assert!(matches!(done, Err(IntakeError::Rejected { .. })), "{done:?}");
+            return;
+        }
+        let Some(which) = self.files.get(&of(from)).copied() else {
+            assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
+            return;
+        };
+        let done = done.unwrap();
+        assert!(done.duplicate, "{done:?}");
+        let tag = self.tags.get(&of(from)).cloned();
+        assert_eq!(done.created, self.files.insert(of(to), which).is_none());
+        match tag {
+            Some(tag) => self.tags.insert(of(to), tag),
+            None => self.tags.remove(&of(to)),
+        };
+        if is_moved {
+            self.files.remove(&of(from));
+            self.tags.remove(&of(from));
+        }
+    }
+
+    async fn tag(&mut self, intake: &Intake, name: usize, value: usize) {
+        let value = value.to_string();
+        let change = |file: &FileRecord| {
+            let mut attributes = file.attributes.clone();
+            attributes.set(AttributeKind::Tag, "t", &value).unwrap();
+            Ok(FileDetails { comment: file.comment.clone(), attributes })
+        };
+        let done = intake.change_details(&name_key(name), Condition::None, None, change).await;
+        if self.files.contains_key(&of(name)) {
+            assert!(!done.unwrap().replaced);
+            self.tags.insert(of(name), value);
+        } else {
+            assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
+        }
+    }
+
+    /// Pages through a directory and compares all of it with the model.
+    async fn browse(&self, intake: &Intake, prefix: usize, limit: usize) {
+        let prefix = PREFIXES[prefix];
+        let mut browse = Browse {
+            namespace: namespace("n"),
+            prefix: prefix.to_owned(),
+            delimiter: "/".to_owned(),
+            after: None,
+        };
+        let (mut files, mut prefixes) = (Vec::new(), Vec::new());
+        loop {
+            let page = intake.browse(browse.clone(), limit).await.unwrap();
+            assert!(page.files.len() + page.prefixes.len() <= limit);
+            files.extend(page.files.iter().map(|file| file.name.to_string()));
+            prefixes.extend(page.prefixes);
+            browse.after = page.next;
+            if browse.after.is_none() {
+                break;
+            }
+        }
+        let names = self.files.keys().filter(|(of, name)| of == "n" && name.starts_with(prefix));
+        let (mut plain, mut shared) = (Vec::new(), BTreeSet::new());
+        for (_, name) in names {
+            match name[prefix.len()..].find('/') {
+                Some(at) => drop(shared.insert(name[..=prefix.len() + at].to_owned())),
+                None => plain.push(name.clone()),
+            }
+        }
+        assert_eq!((files, prefixes), (plain, shared.into_iter().collect()));
+    }
+
+    async fn namespaces(&self, intake: &Intake) {
+        let found = intake.file_namespaces(None, 100).await.unwrap();
+        let found: Vec<_> =
+            found.iter().map(|of| (of.namespace.to_string(), of.record.is_some())).collect();
+        let names: BTreeSet<&String> =
+            self.files.keys().map(|(of, _)| of).chain(&self.records).collect();
+        let expected: Vec<_> =
+            names.into_iter().map(|of| (of.clone(), self.records.contains(of))).collect();
+        assert_eq!(found, expected);
     }
 
     /// Pages through a listing and compares all of it with the model.
@@ -215,6 +348,8 @@ fn run(steps: &[Step]) {
     runtime.block_on(async {
         model.list(&last, 0, 3).await;
         model.count_documents(&last).await;
+        model.browse(&last, 0, 2).await;
+        model.namespaces(&last).await;
         for name in 0..NAMES.len() {
             model.get(&last, name).await;
         }

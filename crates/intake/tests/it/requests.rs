@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use forebay_intake::answer::put_json;
+use forebay_intake::attributes::Attributes;
 use forebay_intake::catalogue::{FileFilter, FileRecord};
 use forebay_intake::documents::PageLimits;
 use forebay_intake::documents::decide::Wish;
@@ -55,7 +56,9 @@ async fn store(
 ) -> Result<Put, IntakeError> {
     let classified = upload.classify(&key.1).await;
     let (key, comment) = (key.clone(), String::new());
-    intake.put(NewFile { key, comment, classified, condition, idempotency }, upload).await
+    let attributes = Attributes::default();
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency };
+    intake.put(new, upload).await
 }
 
 /// Stores a file if a condition holds.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::Rng;
 use forebay_base::fs::{FileSystem, RealFs};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::catalogue::FileFilter;
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
@@ -150,7 +151,8 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
     });
     let classified = classify(upload.head(), &key.1);
     let (key, comment, condition) = (key.clone(), "a comment".to_owned(), Condition::None);
-    let new = NewFile { key, comment, classified, condition, idempotency };
+    let attributes = Attributes::default();
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency };
     intake.put(new, upload).await.unwrap();
 }
 

@@ -3,6 +3,7 @@
 mod api;
 mod batches;
 mod database;
+mod details;
 mod documents;
 mod faults;
 mod hostile;

@@ -5,10 +5,12 @@
 
 use super::{
     AddedColumn, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
-    Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FilePut, IdempotencyRecord, KIND_CHUNK,
-    KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT, KIND_OUTCOME, NamespaceExtent, Outcome,
-    PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, TargetCode, VERSION, VERSION_FLAGS,
+    Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord,
+    KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE,
+    KIND_OUTCOME, NamespaceChange, NamespaceExtent, Outcome, PLACE_EXISTING, PLACE_FILE,
+    PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
 };
+use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::format::decoder::{DecodeError, Decoder};
@@ -41,11 +43,15 @@ impl<'a> Entry<'a> {
         let mut decoder = Decoder::new(payload);
         let kind = decoder.u8("kind")?;
         let version = decoder.u8("version")?;
-        if version != VERSION && (kind, version) != (KIND_COMMIT, VERSION_FLAGS) {
+        let second = matches!(
+            (kind, version),
+            (KIND_COMMIT, VERSION_FLAGS) | (KIND_FILE_PUT, VERSION_ATTRIBUTES)
+        );
+        if version != VERSION && !second {
             return Err(DecodeError::Value { field: "version", offset: 1, found: version.into() });
         }
         match kind {
-            KIND_FILE_PUT => decode_file_put(&mut decoder).map(Entry::FilePut),
+            KIND_FILE_PUT => decode_file_put(&mut decoder, version).map(Entry::FilePut),
             KIND_DELETE => decode_delete(&mut decoder).map(Entry::Delete),
             KIND_CHUNK => {
                 let request = decoder.array("request")?;
@@ -54,6 +60,8 @@ impl<'a> Entry<'a> {
                 Ok(Entry::DocumentChunk(DocumentChunk { request, documents }))
             }
             KIND_COMMIT => decode_commit(&mut decoder, version).map(Entry::DocumentCommit),
+            KIND_MOVE => decode_move(&mut decoder).map(Entry::FileMove),
+            KIND_NAMESPACE => decode_namespace_change(&mut decoder).map(Entry::Namespace),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
             KIND_EXTENTS => decode_extents(&mut decoder).map(Entry::DocumentExtents),
             other => Err(DecodeError::Value { field: "kind", offset: 0, found: other.into() }),
@@ -61,7 +69,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn decode_file_put<'a>(decoder: &mut Decoder<'a>) -> Result<FilePut<'a>, DecodeError> {
+fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut<'a>, DecodeError> {
     let place_code = decoder.u8("place")?;
     let category_offset = decoder.offset();
     let category_code = decoder.u8("category")?;
@@ -83,6 +91,10 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>) -> Result<FilePut<'a>, DecodeE
     let name = file_name(decoder)?;
     let mime = decoder.text("media type")?;
     let comment = decoder.text("comment")?;
+    let attributes = match version {
+        VERSION_ATTRIBUTES => attributes(decoder)?,
+        _ => Attributes::default(),
+    };
     let idempotency = idempotency(decoder)?;
     let offset = decoder.offset();
     let place = match place_code {
@@ -108,6 +120,7 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>) -> Result<FilePut<'a>, DecodeE
         name,
         mime,
         comment,
+        attributes,
         duplicate: flags & 1 != 0,
         replaced: flags & 2 != 0,
         created: flags & 4 != 0,
@@ -214,6 +227,41 @@ fn decode_extents(decoder: &mut Decoder<'_>) -> Result<DocumentExtents, DecodeEr
     Ok(DocumentExtents { position, erased, namespaces })
 }
 
+fn decode_move<'a>(decoder: &mut Decoder<'a>) -> Result<FileMove<'a>, DecodeError> {
+    let (from_namespace, from_name) = (namespace(decoder)?, file_name(decoder)?);
+    let offset = decoder.offset();
+    let refused =
+        |found: u8| DecodeError::Value { field: "moved file", offset, found: found.into() };
+    let (kind, version) = (decoder.u8("kind")?, decoder.u8("version")?);
+    if kind != KIND_FILE_PUT || !matches!(version, VERSION | VERSION_ATTRIBUTES) {
+        return Err(refused(kind));
+    }
+    let put = decode_file_put(decoder, version)?;
+    match put.place {
+        BlobPlace::Existing => Ok(FileMove { put, from_namespace, from_name }),
+        BlobPlace::Inline(_) | BlobPlace::File => Err(refused(kind)),
+    }
+}
+
+fn decode_namespace_change(decoder: &mut Decoder<'_>) -> Result<NamespaceChange, DecodeError> {
+    let changed_ms = decoder.i64("changed")?;
+    let namespace = namespace(decoder)?;
+    let offset = decoder.offset();
+    let attributes = match decoder.u8("record")? {
+        0 => None,
+        1 => Some(attributes(decoder)?),
+        other => {
+            return Err(DecodeError::Value { field: "record", offset, found: other.into() });
+        }
+    };
+    decoder.finish()?;
+    Ok(NamespaceChange { changed_ms, namespace, attributes })
+}
+
+fn attributes(decoder: &mut Decoder<'_>) -> Result<Attributes, DecodeError> {
+    Attributes::decode(decoder.bytes("attributes")?)
+}
+
 fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {
     let offset = decoder.offset();
     Namespace::parse(decoder.text("namespace")?).map_err(|source| DecodeError::Name {
@@ -225,7 +273,7 @@ fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {
 
 fn file_name(decoder: &mut Decoder<'_>) -> Result<FileName, DecodeError> {
     let offset = decoder.offset();
-    FileName::parse(decoder.text("name")?).map_err(|source| DecodeError::Name {
+    FileName::parse_object(decoder.text("name")?).map_err(|source| DecodeError::Name {
         field: "name",
         offset,
         source,

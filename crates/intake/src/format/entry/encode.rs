@@ -4,8 +4,9 @@
 
 use super::{
     BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES, FLAG_UNDECIDED,
-    FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT,
-    KIND_OUTCOME, Outcome, PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION, VERSION_FLAGS,
+    FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS,
+    KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_OUTCOME, NamespaceChange, Outcome,
+    PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
 };
 
 impl CommitFlags {
@@ -25,7 +26,9 @@ impl FilePut<'_> {
             BlobPlace::Inline(_) => PLACE_INLINE,
             BlobPlace::File => PLACE_FILE,
         };
-        out.extend_from_slice(&[KIND_FILE_PUT, VERSION, place, self.category as u8]);
+        // Earlier programs read every put that has no attributes.
+        let version = if self.attributes.is_empty() { VERSION } else { VERSION_ATTRIBUTES };
+        out.extend_from_slice(&[KIND_FILE_PUT, version, place, self.category as u8]);
         out.push(
             u8::from(self.duplicate) | u8::from(self.replaced) << 1 | u8::from(self.created) << 2,
         );
@@ -36,6 +39,9 @@ impl FilePut<'_> {
         put_text(&mut out, self.name.as_str());
         put_text(&mut out, self.mime);
         put_text(&mut out, self.comment);
+        if !self.attributes.is_empty() {
+            put_bytes(&mut out, &self.attributes.to_bytes());
+        }
         put_idempotency(&mut out, self.idempotency.as_ref());
         out
     }
@@ -50,6 +56,33 @@ impl Delete {
         put_text(&mut out, self.namespace.as_str());
         put_text(&mut out, self.name.as_str());
         put_idempotency(&mut out, self.idempotency.as_ref());
+        out
+    }
+}
+
+impl FileMove<'_> {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_MOVE, VERSION];
+        put_text(&mut out, self.from_namespace.as_str());
+        put_text(&mut out, self.from_name.as_str());
+        out.extend_from_slice(&self.put.encode_header());
+        out
+    }
+}
+
+impl NamespaceChange {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_NAMESPACE, VERSION];
+        out.extend_from_slice(&self.changed_ms.to_le_bytes());
+        put_text(&mut out, self.namespace.as_str());
+        out.push(u8::from(self.attributes.is_some()));
+        if let Some(attributes) = &self.attributes {
+            put_bytes(&mut out, &attributes.to_bytes());
+        }
         out
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::attributes::AttributeKind;
 use crate::format::DecodeError;
 
 fn record() -> IdempotencyRecord {
@@ -10,6 +11,37 @@ fn record() -> IdempotencyRecord {
 }
 
 fn put(bytes: &[u8]) -> Vec<u8> {
+    put_with(bytes, Attributes::default())
+}
+
+fn attributes() -> Attributes {
+    let mut attributes = Attributes::default();
+    attributes.set(AttributeKind::Tag, "colour", "blue").unwrap();
+    attributes.set(AttributeKind::Header, "cache-control", "no-store").unwrap();
+    attributes
+}
+
+fn moved() -> Vec<u8> {
+    let encoded = put(b"");
+    let Ok(Entry::FilePut(put)) = Entry::decode(&encoded) else { panic!("a put") };
+    let put = FilePut { attributes: attributes(), place: BlobPlace::Existing, ..put };
+    let from_namespace = Namespace::parse("old").unwrap();
+    let from_name = FileName::parse("before").unwrap();
+    let moved = FileMove { put, from_namespace, from_name };
+    let encoded = moved.encode();
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::FileMove(moved)));
+    encoded
+}
+
+fn namespace_change(attributes: Option<Attributes>) -> Vec<u8> {
+    let namespace = Namespace::parse("n").unwrap();
+    let change = NamespaceChange { changed_ms: 3, namespace, attributes };
+    let encoded = change.encode();
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::Namespace(change)));
+    encoded
+}
+
+fn put_with(bytes: &[u8], attributes: Attributes) -> Vec<u8> {
     let put = FilePut {
         created_ms: -5,
         digest: Digest::of(bytes),
@@ -19,6 +51,7 @@ fn put(bytes: &[u8]) -> Vec<u8> {
         name: FileName::parse("a/b.json").unwrap(),
         mime: "application/json",
         comment: "hello",
+        attributes,
         duplicate: false,
         replaced: true,
         created: false,
@@ -100,6 +133,11 @@ fn extents_that_were_erased_before_they_were_held_are_refused() {
 fn every_kind_of_entry_reads_back() {
     put(b"");
     put(b"{\"a\":1}");
+    put_with(b"{}", attributes());
+    moved();
+    namespace_change(None);
+    namespace_change(Some(Attributes::default()));
+    namespace_change(Some(attributes()));
     commit();
     let delete = Delete {
         deleted_ms: 1,
@@ -128,8 +166,23 @@ fn a_flag_that_means_nothing_yet_is_refused() {
 }
 
 #[test]
+fn a_move_holds_a_put_without_bytes_and_nothing_else() {
+    let moved = moved();
+    let head = moved.len() - put_with(b"", attributes()).len();
+    for inner in [put(b""), moved.clone(), namespace_change(None), Vec::new()] {
+        let mut wrong = moved[..head].to_vec();
+        wrong.extend_from_slice(&inner);
+        assert!(Entry::decode(&wrong).is_err(), "{inner:?}");
+    }
+}
+
+#[test]
 fn every_truncation_of_an_entry_is_refused() {
-    for whole in [put(b"0123456789"), commit(), extents().encode()] {
+    let with_attributes = put_with(b"", attributes());
+    let change = namespace_change(Some(attributes()));
+    for whole in
+        [put(b"0123456789"), with_attributes, moved(), change, commit(), extents().encode()]
+    {
         for size in 0..whole.len() {
             assert!(Entry::decode(&whole[..size]).is_err(), "cut at {size}");
         }
@@ -150,7 +203,7 @@ proptest! {
 
     #[test]
     fn flipped_bits_never_panic(at in 0usize..100, bit in 0u8..8) {
-        for mut whole in [put(b"some bytes"), commit(), extents().encode()] {
+        for mut whole in [put(b"some bytes"), moved(), commit(), extents().encode()] {
             let at = at % whole.len();
             whole[at] ^= 1 << bit;
             drop(Entry::decode(&whole).map(|entry| format!("{entry:?}")));

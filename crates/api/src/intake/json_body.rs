@@ -1,0 +1,40 @@
+//! A small JSON body, read as a whole.
+//!
+//! Invariants: it is read at the sender's pace like every other body, and has at most [`SIZE_MAX`] bytes; an
+//! unknown or misplaced field is an error that names it.
+
+use axum::body::Body;
+use forebay_intake::IntakeError;
+use forebay_intake::options::IntakeLimits;
+use serde::de::DeserializeOwned;
+
+use super::body::PacedBody;
+
+/// Maximum number of bytes of a request's JSON.
+const SIZE_MAX: usize = 1 << 20;
+
+/// Reads and parses a body.
+///
+/// # Errors
+/// [`IntakeError::TooLarge`]; [`IntakeError::Body`]; [`IntakeError::Rejected`] with the code `json`: it is not
+/// what the route takes.
+pub(super) async fn read<T: DeserializeOwned>(
+    body: Body,
+    limits: &IntakeLimits,
+) -> Result<T, IntakeError> {
+    let mut body = PacedBody::new(body, limits);
+    let mut json = Vec::new();
+    while let Some(bytes) = body.next().await? {
+        if json.len() + bytes.len() > SIZE_MAX {
+            let limit = SIZE_MAX as u64;
+            return Err(IntakeError::TooLarge { what: "the body", limit });
+        }
+        json.extend_from_slice(&bytes);
+    }
+    // An array would be taken for the members of a structure in their order.
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(IntakeError::rejected("json", "the body must be a JSON object"));
+    }
+    serde_json::from_slice(&json)
+        .map_err(|error| IntakeError::rejected("json", format!("the body: {error}")))
+}

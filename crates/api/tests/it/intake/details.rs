@@ -1,0 +1,175 @@
+//! Metadata, tags, copies, renames, directories and namespaces over HTTP.
+
+use serde_json::json;
+
+use super::support::House;
+
+#[tokio::test]
+async fn metadata_and_tags_come_with_the_file_and_are_changed_without_its_bytes() {
+    let house = House::new();
+    let sent = [("forebay-meta-author", "Ada"), ("forebay-tags", "stage=raw&project=x%26y")];
+    let put = house.send("PUT", "/v1/files/n/a.txt", &sent, "hello").await;
+    assert_eq!(put.status, 201);
+    assert_eq!(put.json()["metadata"], json!({"author": "Ada"}));
+    assert_eq!(put.json()["tags"], json!({"project": "x&y", "stage": "raw"}));
+    let patch =
+        r#"{"comment":"done","tags":{"stage":"final","project":null},"metadata":{"n":"1"}}"#;
+    let changed = house.send("PATCH", "/v1/files/n/a.txt", &[], patch).await;
+    assert_eq!(changed.status, 200, "{changed:?}");
+    assert_eq!(changed.json()["tags"], json!({"stage": "final"}));
+    assert_eq!(changed.json()["metadata"], json!({"author": "Ada", "n": "1"}));
+    let house = house.reopen();
+    let got = house.get("/v1/files/n/a.txt").await;
+    assert_eq!((got.status, &got.body[..]), (200, &b"hello"[..]));
+    assert_eq!(got.header("forebay-meta-author"), "Ada");
+    assert_eq!(got.header("forebay-tags"), "stage=final");
+    assert_eq!(house.list("?tag=stage").await.0, ["n/a.txt"]);
+    assert_eq!(house.list("?tag=stage=final").await.0, ["n/a.txt"]);
+    assert_eq!(house.list("?tag=stage=raw").await.0, Vec::<String>::new());
+    assert_eq!(house.list("?tag=stage&tag=project").await.0, Vec::<String>::new());
+    // The same bytes without attributes are a file without attributes.
+    house.put("n/a.txt", "hello").await;
+    assert_eq!(house.list("?tag=stage").await.0, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_change_that_breaks_a_rule_or_a_condition_changes_nothing() {
+    let house = House::new();
+    let put = house.put("n/a", "x").await;
+    let etag = put.header("etag").to_owned();
+    for (path, headers, body, error) in [
+        ("/v1/files/n/a", vec![], "", (400, "json")),
+        ("/v1/files/n/a", vec![], "[]", (400, "json")),
+        ("/v1/files/n/a", vec![], r#"{"tag":{}}"#, (400, "json")),
+        ("/v1/files/n/a", vec![], r#"{"tags":{"":"x"}}"#, (400, "attributes")),
+        ("/v1/files/n/a", vec![], r#"{"tags":{"a":"b\n"}}"#, (400, "attributes")),
+        ("/v1/files/n/a", vec![("if-match", "\"00\"")], "{}", (412, "precondition")),
+        ("/v1/files/n/b", vec![], "{}", (404, "not_found")),
+        ("/v1/files/n/..%2Fb", vec![], "{}", (400, "name")),
+    ] {
+        let answer = house.send("PATCH", path, &headers, body).await;
+        assert_eq!(answer.error(), (error.0, error.1.to_owned()), "{path} {body}");
+    }
+    let twice = [("forebay-tags", "a=1&a=2")];
+    let refused = house.send("PUT", "/v1/files/n/c", &twice, "x").await;
+    assert_eq!(refused.error(), (400, "attributes".to_owned()));
+    let keyed = [("if-match", &*etag), ("idempotency-key", "k")];
+    for replayed in [false, true] {
+        let done = house.send("PATCH", "/v1/files/n/a", &keyed, r#"{"tags":{"t":"1"}}"#).await;
+        assert_eq!((done.status, done.header("idempotent-replay") == "true"), (200, replayed));
+    }
+    let other = house.send("PATCH", "/v1/files/n/a", &keyed, r#"{"tags":{"t":"2"}}"#).await;
+    assert_eq!(other.error(), (422, "idempotency_key_reused".to_owned()));
+    assert_eq!(house.list("?tag=t=1").await.0, ["n/a"]);
+}
+
+#[tokio::test]
+async fn files_are_copied_moved_and_deleted_together_each_with_its_own_result() {
+    let house = House::new();
+    for (name, bytes) in [("n/a", "one"), ("n/b", "two")] {
+        house.send("PUT", &format!("/v1/files/{name}"), &[("forebay-tags", "t=1")], bytes).await;
+    }
+    let path = |name: &str| {
+        let (namespace, name) = name.split_once('/').unwrap();
+        json!({"namespace": namespace, "name": name})
+    };
+    let transfer = |from: &str, to: &str| json!({"from": path(from), "to": path(to)});
+    let body = json!({"files": [
+        transfer("n/a", "m/a"), transfer("n/missing", "m/x"), transfer("n/b", "n/a"),
+    ]});
+    let copied = house.send("POST", "/v1/files/copy", &[], body.to_string()).await;
+    assert_eq!(copied.status, 207, "{copied:?}");
+    let results = &copied.json()["results"];
+    let of = |field: &str| [0, 1, 2].map(|at| results[at][field].clone());
+    assert_eq!(of("status"), ["copied", "failed", "failed"]);
+    let codes = [1, 2].map(|at| results[at]["error"]["code"].clone());
+    assert_eq!(codes, ["not_found", "precondition"]);
+    assert_eq!(results[0]["file"]["tags"], json!({"t": "1"}));
+    // A chain is done in its order.
+    let body = json!({"files": [transfer("n/b", "n/c"), transfer("n/c", "n/d")]});
+    let moved = house.send("POST", "/v1/files/move", &[], body.to_string()).await;
+    assert_eq!(moved.status, 200, "{moved:?}");
+    assert_eq!(house.list("").await.0, ["m/a", "n/a", "n/d"]);
+    let house = house.reopen();
+    assert_eq!(house.get("/v1/files/n/d").await.body, "two");
+    assert_eq!(house.get("/v1/files/m/a").await.body, "one");
+    let body = json!({"files": [path("n/d"), path("n/b"), path("m/a")]});
+    let deleted = house.send("POST", "/v1/files/delete", &[], body.to_string()).await;
+    assert_eq!(deleted.status, 200);
+    let statuses = [0, 1, 2].map(|at| deleted.json()["results"][at]["status"].clone());
+    assert_eq!(statuses, ["deleted", "absent", "deleted"]);
+    assert_eq!(house.list("").await.0, ["n/a"]);
+    for (body, headers) in [
+        (r#"{"files":[]}"#, vec![]),
+        (r#"{"files":[{"namespace":"n"}]}"#, vec![]),
+        (r#"{"files":[{"namespace":"n","name":"a"}]}"#, vec![("idempotency-key", "k")]),
+    ] {
+        let refused = house.send("POST", "/v1/files/delete", &headers, body).await;
+        assert_eq!(refused.status, 400, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_shows_its_files_and_each_shared_prefix_once() {
+    let house = House::new();
+    for name in ["n/a/1", "n/a/2", "n/a/b/3", "n/ab", "n/b/1", "n/c", "m/x"] {
+        house.put(name, name).await;
+    }
+    let page = |query: &'static str| {
+        let house = &house;
+        async move {
+            let page = house.get(&format!("/v1/files?namespace=n&{query}")).await;
+            assert_eq!(page.status, 200, "{page:?}");
+            let json = page.json();
+            let names = json["files"].as_array().unwrap().iter().map(|file| file["name"].clone());
+            (
+                json!(names.collect::<Vec<_>>()),
+                json["prefixes"].clone(),
+                json["next_cursor"].clone(),
+            )
+        }
+    };
+    assert_eq!(page("delimiter=/").await, (json!(["ab", "c"]), json!(["a/", "b/"]), json!(null)));
+    assert_eq!(
+        page("delimiter=/&prefix=a/").await,
+        (json!(["a/1", "a/2"]), json!(["a/b/"]), json!(null))
+    );
+    let first = page("delimiter=/&limit=1").await;
+    assert_eq!(first, (json!([]), json!(["a/"]), json!("n/a/")));
+    let second = page("delimiter=/&limit=2&cursor=n/a/").await;
+    assert_eq!(second, (json!(["ab"]), json!(["b/"]), json!("n/b/")));
+    for query in ["delimiter=/", "namespace=n&delimiter=", "namespace=n&delimiter=/&category=text"]
+    {
+        assert_eq!(house.get(&format!("/v1/files?{query}")).await.status, 400, "{query}");
+    }
+}
+
+async fn names(house: &House) -> Vec<String> {
+    let json = house.get("/v1/namespaces").await.json();
+    let all = json["namespaces"].as_array().unwrap().iter();
+    all.map(|of| format!("{} {}", of["namespace"], of["explicit"])).collect()
+}
+
+#[tokio::test]
+async fn a_namespace_exists_without_files_and_is_removed_only_then() {
+    let house = House::new();
+    assert_eq!(house.send("PUT", "/v1/namespaces/empty", &[], "").await.status, 201);
+    assert_eq!(house.send("PUT", "/v1/namespaces/empty", &[], "").await.status, 200);
+    assert_eq!(house.send("PUT", "/v1/namespaces/No", &[], "").await.status, 400);
+    house.put("full/a", "x").await;
+    assert_eq!(names(&house).await, ["\"empty\" true", "\"full\" false"]);
+    let house = house.reopen();
+    assert_eq!(names(&house).await, ["\"empty\" true", "\"full\" false"]);
+    let remove = |name: &str| {
+        let path = format!("/v1/namespaces/{name}");
+        let house = &house;
+        async move { house.send("DELETE", &path, &[], "").await }
+    };
+    assert_eq!(remove("full").await.error(), (409, "namespace_not_empty".to_owned()));
+    house.put("empty/a", "x").await;
+    assert_eq!(remove("empty").await.error(), (409, "namespace_not_empty".to_owned()));
+    house.delete("empty/a").await;
+    assert_eq!(remove("empty").await.status, 204);
+    assert_eq!(remove("empty").await.error(), (404, "not_found".to_owned()));
+    assert_eq!(names(&house).await, ["\"full\" false"]);
+}

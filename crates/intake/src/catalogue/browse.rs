@@ -1,0 +1,208 @@
+//! Listings as directories show them: files of a namespace, and the prefixes that further ones share.
+//!
+//! ```text
+//! names            a/b   a/c/d   a/c/e   f       prefix "", delimiter "/"
+//! listing          a/    f                       prefix "a/": a/b   a/c/
+//! ```
+//!
+//! A listing is read in runs of names. Where a run meets a shared prefix it ends, and the next one begins
+//! behind all names with that prefix, so that a prefix costs one look-up whatever the number of its names.
+//!
+//! Invariants: entries are in the order of their bytes, each greater than the one before; a prefix is listed
+//! exactly once, also if pages end at it; rows are verified as in [`list`](super::list).
+
+use rusqlite::params;
+
+use forebay_base::rows::RowHasher;
+
+use super::FileRecord;
+use super::list::{FileFilter, Range, Walk};
+use super::query::CatalogueReader;
+use super::rows::{Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, read_file, read_namespace};
+use crate::catalogue::NamespaceRecord;
+use crate::error::CatalogueError;
+use crate::names::Namespace;
+
+/// Names read at once: few where prefixes follow each other, many where files do.
+const RUN_MIN: usize = 2;
+const RUN_MAX: usize = 512;
+
+/// Which part of a namespace is listed.
+#[derive(Debug, Clone)]
+pub struct Browse {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Only names that begin with this.
+    pub prefix: String,
+    /// Names that have this text after the prefix are listed as one: up to and with it. Empty: no names
+    /// are.
+    pub delimiter: String,
+    /// Only what comes after this name or shared prefix, from the page before.
+    pub after: Option<String>,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Browsed {
+    /// The files, by name.
+    pub files: Vec<FileRecord>,
+    /// The shared prefixes, by name.
+    pub prefixes: Vec<String>,
+    /// The last entry, if there are more: the `after` of the next page.
+    pub next: Option<String>,
+}
+
+impl Browse {
+    /// The prefix that a name is listed under; `None` if it is listed itself.
+    fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
+        if self.delimiter.is_empty() {
+            return None;
+        }
+        let at = name.get(self.prefix.len()..)?.find(&self.delimiter)?;
+        name.get(..self.prefix.len() + at + self.delimiter.len())
+    }
+}
+
+impl CatalogueReader {
+    /// A page of at most `limit` files and prefixes.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn browse(&self, browse: &Browse, limit: usize) -> Result<Browsed, CatalogueError> {
+        self.ask("list files", |connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let namespace = browse.namespace.as_str();
+            let filter =
+                FileFilter { namespace: Some(browse.namespace.clone()), ..FileFilter::default() };
+            let mut page = Browsed::default();
+            let mut last: Option<String> = None;
+            // Where the next run begins: at a name, or after one.
+            let (mut from, mut after) = (browse.prefix.clone(), None);
+            if let Some(seen) = &browse.after {
+                match browse.shared(seen).filter(|shared| shared == seen) {
+                    Some(shared) => match behind(shared) {
+                        Some(name) => from = from.max(name),
+                        None => return Ok(page),
+                    },
+                    None => after = Some(seen.clone()),
+                }
+            }
+            let mut size = RUN_MIN;
+            loop {
+                let run = {
+                    let after = after.as_deref().map(|name| (namespace, name));
+                    let first = (namespace, from.as_str());
+                    let start = after.map_or(first, |after| after.max(first));
+                    let range =
+                        Range { start, after, namespace: Some(namespace), prefix: &browse.prefix };
+                    let mut walk = Walk::new(&transaction, &filter, &range, size);
+                    walk.from(start)?;
+                    walk.files
+                };
+                let is_last = run.len() < size;
+                let mut skipped = None;
+                for file in run {
+                    if page.files.len() + page.prefixes.len() == limit {
+                        page.next = last;
+                        return Ok(page);
+                    }
+                    if let Some(shared) = browse.shared(file.name.as_str()) {
+                        page.prefixes.push(shared.to_owned());
+                        skipped = Some(shared.to_owned());
+                        break;
+                    }
+                    last = Some(file.name.as_str().to_owned());
+                    page.files.push(file);
+                }
+                match skipped {
+                    Some(shared) => {
+                        let Some(name) = behind(&shared) else { return Ok(page) };
+                        (last, from, after, size) = (Some(shared), name, None, RUN_MIN);
+                    }
+                    None if is_last => return Ok(page),
+                    None => {
+                        after.clone_from(&last);
+                        size = (size * 4).min(RUN_MAX);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Up to `limit` namespaces that have files, by name, after `after`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn namespaces_with_files(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Namespace>, CatalogueError> {
+        self.ask("list namespaces", |connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let mut statement = transaction.prepare_cached(&format!(
+                "SELECT {FILE_COLUMNS} FROM files WHERE namespace > ?1
+                 ORDER BY namespace, name LIMIT 1"
+            ))?;
+            let (mut hasher, mut found) = (RowHasher::default(), Vec::new());
+            let mut after = after.unwrap_or("").to_owned();
+            while found.len() < limit {
+                let mut rows = statement.query(params![after])?;
+                let Some(row) = rows.next()? else { break };
+                let (file, ..) = read_file(&mut hasher, row)?;
+                file.namespace.as_str().clone_into(&mut after);
+                found.push(file.namespace);
+            }
+            Ok(found)
+        })
+    }
+
+    /// All records of namespaces, by name.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn namespace_records(&self) -> Result<Vec<NamespaceRecord>, CatalogueError> {
+        self.ask("read the records of namespaces", |connection| {
+            let sql = format!("SELECT {NAMESPACE_COLUMNS} FROM namespaces ORDER BY namespace");
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut rows = statement.query([])?;
+            let (mut hasher, mut records): (_, Vec<NamespaceRecord>) =
+                (RowHasher::default(), Vec::new());
+            while let Some(row) = rows.next()? {
+                records.push(read_namespace(&mut hasher, row)?.0);
+            }
+            Checked::Ok(records)
+        })
+    }
+}
+
+/// The least name behind all names that begin with `prefix`; `None` if there cannot be one.
+fn behind(prefix: &str) -> Option<String> {
+    let mut kept = prefix.to_owned();
+    while let Some(last) = kept.pop() {
+        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
+        if let Some(next) = next {
+            kept.push(next);
+            return Some(kept);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_behind_a_prefix_is_greater_than_all_names_with_it() {
+        for (prefix, expected) in [
+            ("a/", Some("a0")),
+            ("a", Some("b")),
+            ("\u{10ffff}", None),
+            ("a\u{10ffff}", Some("b")),
+            ("\u{d7ff}", Some("\u{e000}")),
+        ] {
+            assert_eq!(behind(prefix).as_deref(), expected, "{prefix:?}");
+        }
+    }
+}
