@@ -250,6 +250,7 @@ impl Worker {
             // They are deleted at the next attempt. Until then an old key is refused by its age.
             tracing::warn!(error = %chain(&error), "could not delete old requests");
         }
+        self.shared.uploads.purge();
         if self.shared.reader.damage().is_some() {
             // Nothing is removed on the word of a damaged catalogue.
             return;

@@ -8,9 +8,11 @@ use rusqlite::ErrorCode;
 
 use crate::attributes::AttributeError;
 use crate::documents::forward::MemoryError;
+use crate::documents::query::QueryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
 use crate::space;
+use crate::uploads::UploadError;
 
 /// Opening an intake's directory failed.
 #[derive(Debug, thiserror::Error)]
@@ -249,6 +251,9 @@ pub enum IntakeError {
     /// What is stored beside the bytes breaks a rule.
     #[error(transparent)]
     Attributes(#[from] AttributeError),
+    /// An expression over documents is not valid.
+    #[error("where: {0}")]
+    Query(#[from] QueryError),
     /// The request itself is wrong. The message says where, and what would be right.
     #[error("{message}")]
     Rejected {
@@ -383,6 +388,9 @@ pub enum IntakeError {
     /// A query of the document database failed.
     #[error("could not query the document database")]
     Ask(#[source] forebay_sink::ReadError),
+    /// An unfinished upload could not be used.
+    #[error(transparent)]
+    Upload(#[from] UploadError),
     /// A background view has stopped, so recent writes cannot be shown.
     #[error("a view of the log has stopped: {reason}; restart the server")]
     ViewStopped {
@@ -468,6 +476,7 @@ impl IntakeError {
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),
             Self::Blob { source, .. } if space::passes(source) => Some(Shortage::Passing),
+            Self::Upload(error) => error.shortage(),
             _ => None,
         }
     }

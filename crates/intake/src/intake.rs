@@ -4,6 +4,7 @@
 //! <dir>/lock               one process at a time
 //! <dir>/log/               the truth: names, small blobs, incoming documents, answers
 //! <dir>/blobs/, staging/   large blobs
+//! <dir>/uploads/           uploads that arrive in several requests
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
 //! <dir>/documents.sqlite   view: documents
@@ -24,14 +25,15 @@ use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::{Committer, Lsn, Recovery};
 use forebay_sink::Sink as _;
+use forebay_sqlite::SqliteSink;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::Applier;
-use crate::catalogue::{CatalogueTotals, FileFilter, FileRecord};
+use crate::catalogue::{Catalogue, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
-use crate::documents::forward::{DatabaseStatus, Forwarder, Parts};
+use crate::documents::forward::{DatabaseStatus, Forwarder, Outbox, Parts};
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue};
 use crate::error::{IntakeError, OpenError};
@@ -44,6 +46,7 @@ use crate::options::IntakeOptions;
 use crate::search::{Follower, Search};
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
+use crate::uploads::Uploads;
 use crate::verifier::{Verified, Verifier, verify};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
@@ -59,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) namespaces: Namespaces,
     pub(crate) view: Arc<ViewQueue>,
     pub(crate) bounds: Bounds,
+    /// Whether answers without an end are to end.
+    pub(crate) draining: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
 }
 
@@ -72,6 +77,42 @@ struct Running {
     applier: Applier,
     committer: Committer,
     _lock: Box<dyn Lock>,
+}
+
+/// What the threads begin with.
+struct Starting {
+    catalogue: Catalogue,
+    view: Arc<ViewQueue>,
+    sink: SqliteSink,
+    bounds: Bounds,
+    outbox: Option<Arc<Outbox>>,
+    search: Option<Arc<Search>>,
+    lock: Box<dyn Lock>,
+}
+
+impl Starting {
+    /// Starts every thread.
+    fn run(self, shared: &Arc<Shared>, fs: &Arc<dyn FileSystem>) -> std::io::Result<Running> {
+        let Self { catalogue, view, sink, bounds, outbox, search, lock } = self;
+        let (log, dir) = (&shared.log, &shared.options.dir);
+        let parts = || Parts {
+            log: log.clone(),
+            fs: fs.clone(),
+            clock: shared.clock.clone(),
+            bounds,
+            documents: dir.join(layout::DOCUMENTS),
+            spill: dir.join(layout::SPILL),
+        };
+        Ok(Running {
+            forwarder: outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose()?,
+            search: search.map(|search| Follower::start(shared.clone(), search)).transpose()?,
+            view: View::start(view.clone(), log.clone(), sink, bounds)?,
+            verifier: Verifier::start(shared.clone())?,
+            applier: Applier::start(shared.clone(), catalogue, view)?,
+            committer: log.start_committer(),
+            _lock: lock,
+        })
+    }
 }
 
 /// Report of an opening.
@@ -182,6 +223,7 @@ impl Intake {
         let applied = Lsn(catalogue.position());
         let search = Search::of(&options, applied);
         let shared = Arc::new(Shared {
+            uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options)?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             held: AtomicUsize::new(0),
             options,
@@ -204,29 +246,20 @@ impl Intake {
         let view = ViewQueue::new(document_position, documents_durable, held, outside, reserve);
         let view = Arc::new(view);
         let namespaces = Namespaces::new(bounds, &shared.options);
-        let thread = |source| OpenError::Prepare { path: dir.clone(), source };
-        let parts = || Parts {
-            log: log.clone(),
-            fs: fs.clone(),
-            clock: shared.clock.clone(),
-            bounds,
-            documents: dir.join(layout::DOCUMENTS),
-            spill: dir.join(layout::SPILL),
-        };
-        let forwarder = outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose();
-        let follower = search.map(|search| Follower::start(shared.clone(), search)).transpose();
-        let running = Running {
-            forwarder: forwarder.map_err(thread)?,
-            search: follower.map_err(thread)?,
-            view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
-            verifier: Verifier::start(shared.clone()).map_err(thread)?,
-            applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
-            committer: log.start_committer(),
-            _lock: lock,
-        };
+        let starting =
+            Starting { catalogue, view: view.clone(), sink, bounds, outbox, search, lock };
+        let running = starting
+            .run(&shared, &fs)
+            .map_err(|source| OpenError::Prepare { path: dir.clone(), source })?;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let inner = Inner { shared, namespaces, view, bounds, running: Mutex::new(Some(running)) };
+        let (draining, running) = (watch::Sender::new(false), Mutex::new(Some(running)));
+        let inner = Inner { shared, namespaces, view, bounds, draining, running };
         Ok((Self { inner: Arc::new(inner) }, report))
+    }
+
+    /// Ends what waits for news without an end, before the intake is closed.
+    pub fn drain(&self) {
+        self.inner.draining.send_replace(true);
     }
 
     /// Applies what is queued, syncs the log and closes everything. Later calls do nothing.

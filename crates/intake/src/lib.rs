@@ -41,6 +41,7 @@ pub mod search;
 mod shared;
 mod space;
 pub mod upload;
+pub mod uploads;
 mod verifier;
 
 pub use changes::{FileCopy, FileDetails};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_base::durability::Durability;
 
 use crate::documents::forward::ForwardOptions;
+use crate::uploads::UploadLimits;
 
 /// Where an intake is opened and what it refuses.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct IntakeOptions {
     pub segment_size: u64,
     /// Limits on requests.
     pub limits: IntakeLimits,
+    /// Limits on unfinished uploads.
+    pub uploads: UploadLimits,
     /// Thresholds of the table-or-collection decision.
     pub decision: DecisionOptions,
     /// How often every row of the catalogue is verified while it is used. A pass that takes long
@@ -90,6 +93,7 @@ impl IntakeOptions {
             durability: Durability::Sync,
             segment_size: 64 << 20,
             limits: IntakeLimits::default(),
+            uploads: UploadLimits::default(),
             decision: DecisionOptions::default(),
             verify_every: Duration::from_secs(600),
             search: true,

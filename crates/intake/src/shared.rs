@@ -19,6 +19,7 @@ use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
 use crate::search::Search;
 use crate::space::Reserve;
+use crate::uploads::Uploads;
 use crate::verifier::Verified;
 
 /// How often a listing by digest is restarted because the bytes moved meanwhile.
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Log,
     pub(crate) blobs: BlobStore,
+    pub(crate) uploads: Uploads,
     pub(crate) reader: CatalogueReader,
     pub(crate) pending: Mutex<Pending>,
     /// Notified when the applier has work.

@@ -9,6 +9,7 @@ use forebay_intake::answer::{time_text, to_json};
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
 use forebay_intake::documents::ingest::DocumentOptions;
+use forebay_intake::documents::query::DocumentQuery;
 use forebay_intake::documents::redecide::RedecideOptions;
 use forebay_intake::documents::{PageLimits, StoredDocument};
 use forebay_intake::names::{Namespace, check_comment};
@@ -20,8 +21,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument, TableColumn};
 use super::body::PacedBody;
 use super::content::Content;
-use super::unknown_option;
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
+use super::{Served, follow, unknown_option};
 
 /// Documents on a page by default.
 const PAGE: usize = 100;
@@ -163,58 +164,89 @@ async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
 }
 
 pub(super) async fn page(
-    State(intake): State<Intake>,
+    State(served): State<Served>,
     Path(namespace): Path<String>,
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    match page_documents(&intake, &namespace, &parts.uri, &parts.headers).await {
+    match page_documents(&served, &namespace, &parts.uri, &parts.headers).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
 }
 
 async fn page_documents(
-    intake: &Intake,
+    served: &Served,
     namespace: &str,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
+    let intake = &served.intake;
     let namespace = Namespace::parse(namespace)?;
-    let (mut after, mut limit) = (None, PAGE);
-    for (name, value) in query(uri) {
-        match name.as_str() {
-            "limit" => limit = page_limit(&value)?,
-            "cursor" => {
-                let id = value.parse().map_err(|_| bad_option(&name, "a next_cursor"))?;
-                after = Some(id);
-            }
-            _ => return Err(unknown_option(&name, "limit, cursor")),
-        }
+    let Asked { after, limit, filter, follow } = asked(uri)?;
+    if follow {
+        return follow::documents(served, namespace, filter, after).await;
     }
     let limits = PageLimits { rows_max: limit, bytes_max: PAGE_SIZE_MAX };
-    let page = intake
-        .documents(&namespace, after, limits)
-        .await?
-        .ok_or_else(|| IntakeError::NotFound { what: format!("document namespace {namespace}") })?;
-    let next = page.documents.last().filter(|_| page.more).map(|last| last.id.to_string());
+    let missing = || IntakeError::NotFound { what: format!("document namespace {namespace}") };
+    let (info, schema, documents, next) = match filter {
+        Some(filter) => {
+            let found = intake.find_documents(&namespace, filter, after, limits).await?;
+            let found = found.ok_or_else(missing)?;
+            (found.info, found.schema, found.documents, found.next)
+        }
+        None => {
+            let page = intake.documents(&namespace, after, limits).await?.ok_or_else(missing)?;
+            let next = page.documents.last().filter(|_| page.more).map(|last| last.id);
+            (page.info, page.schema, page.documents, next)
+        }
+    };
+    let next = next.map(|next| next.to_string());
     if wants_lines(headers) {
-        return Ok(lines(&page.documents, next.as_deref()));
+        return Ok(lines(&documents, next.as_deref()));
     }
-    let info = &page.info;
-    let documents = page.documents.iter().map(page_document).collect::<Result<_, _>>()?;
+    let documents = documents.iter().map(page_document).collect::<Result<_, _>>()?;
     let answer = DocumentPage {
         namespace: namespace.as_str(),
         target: info.kind.name(),
         count: info.row_count,
-        columns: TableColumn::all(info.kind, &page.schema),
+        columns: TableColumn::all(info.kind, &schema),
         documents,
         next_cursor: next,
     };
     Ok(json(200, to_json(&answer)))
 }
 
-fn page_document(stored: &StoredDocument) -> Result<PageDocument<'_>, IntakeError> {
+/// What a page is to have.
+struct Asked {
+    after: Option<u64>,
+    limit: usize,
+    filter: Option<DocumentQuery>,
+    follow: bool,
+}
+
+fn asked(uri: &Uri) -> Result<Asked, IntakeError> {
+    let mut asked = Asked { after: None, limit: PAGE, filter: None, follow: false };
+    let mut has_limit = false;
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "limit" => (asked.limit, has_limit) = (page_limit(&value)?, true),
+            "cursor" => {
+                let id = value.parse().map_err(|_| bad_option(&name, "a next_cursor"))?;
+                asked.after = Some(id);
+            }
+            "where" => asked.filter = Some(DocumentQuery::parse(&value)?),
+            "follow" => asked.follow = flag(&name, &value)?,
+            _ => return Err(unknown_option(&name, "where, follow, limit, cursor")),
+        }
+    }
+    if asked.follow && has_limit {
+        return Err(IntakeError::rejected("query", "limit cannot be combined with follow"));
+    }
+    Ok(asked)
+}
+
+pub(super) fn page_document(stored: &StoredDocument) -> Result<PageDocument<'_>, IntakeError> {
     // Only JSON was accepted, so this fails only on damage.
     let document = serde_json::from_slice(&stored.raw).map_err(|error| IntakeError::Damaged {
         digest: format!("document {}", stored.id),

@@ -17,6 +17,7 @@ mod documents;
 mod download;
 mod file_namespaces;
 mod files;
+mod follow;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod json_body;
@@ -27,6 +28,8 @@ mod range;
 mod sending;
 mod store;
 mod transfers;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -40,6 +43,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
 use sending::Sending;
+use tokio::sync::Semaphore;
 
 use crate::answer::pairs;
 
@@ -48,6 +52,8 @@ use crate::answer::pairs;
 struct Served {
     intake: Intake,
     sending: Sending,
+    /// Clients that may follow documents.
+    followers: Arc<Semaphore>,
 }
 
 impl FromRef<Served> for Intake {
@@ -80,7 +86,11 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
         .route("/v1/documents/{namespace}/schema", post(documents::schema))
         .route("/v1/documents/{namespace}/{id}", get(documents::one))
-        .with_state(Served { intake: intake.clone(), sending: Sending::default() })
+        .with_state(Served {
+            intake: intake.clone(),
+            sending: Sending::default(),
+            followers: Arc::new(Semaphore::new(follow::FOLLOWERS_MAX)),
+        })
 }
 
 pub(crate) use openapi::with_form;

@@ -439,9 +439,14 @@ fn list_documents() -> Operation {
         "list_documents",
         "List a namespace's documents in the order they were stored",
     )
-    .text("With `Accept: application/x-ndjson` the response is one document per line.")
+    .text(
+        "With `Accept: application/x-ndjson` the response is one document per line. With `follow` it is a \
+         line for each document that is stored from then on, or after the cursor.",
+    )
     .parameters([
         path("namespace", "The namespace"),
+        query("where", Kind::Text, "Only documents that pass this expression, such as `price >= 10`"),
+        query("follow", Kind::Flag, "Stay connected and receive documents as they are stored"),
         query("limit", LIMIT, "Maximum number of documents; the default is 100"),
         query("cursor", Kind::Text, CURSOR),
     ])

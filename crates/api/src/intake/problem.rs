@@ -43,6 +43,7 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     }
     match error {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
+        IntakeError::Query(_) => (StatusCode::BAD_REQUEST, "query"),
         IntakeError::Attributes(_) => (StatusCode::BAD_REQUEST, "attributes"),
         IntakeError::Rejected { code: code @ "namespace_not_empty", .. } => {
             (StatusCode::CONFLICT, code)

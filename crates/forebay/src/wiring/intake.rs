@@ -100,6 +100,10 @@ impl Subsystem for IntakeSubsystem {
         self.0.measure();
     }
 
+    fn drain(&self) {
+        self.0.drain();
+    }
+
     fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
         let intake = self.0.clone();
         Box::pin(async move {

@@ -17,12 +17,15 @@ pub mod ingest;
 pub(crate) mod namespaces;
 pub(crate) mod prepared;
 pub mod profile;
+pub mod query;
 pub mod redecide;
+mod search;
 pub(crate) mod view;
 pub(crate) mod write;
 
 pub use forebay_sink::{NamespaceKind, StoredDocument, TableSchema};
 pub use forebay_sqlite::{NamespaceInfo, PageLimits};
+pub use search::{DocumentChanges, FoundDocuments};
 
 use forebay_sink::ColumnType;
 

@@ -251,15 +251,15 @@ impl Worker {
             end = entry.next;
             match decoded {
                 Entry::FilePut(put) => self.put(&mut batch, entry.lsn, &put)?,
+                Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
+                    let namespace = from_namespace.as_str().into();
+                    let name = from_name.as_str().into();
+                    batch.changes.push(Change::Delete { namespace, name });
+                    self.put(&mut batch, entry.lsn, &put)?;
+                }
                 Entry::Delete(Delete { namespace, name, .. }) => {
                     let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
                     batch.changes.push(Change::Delete { namespace, name });
-                }
-                Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
-                    let (namespace, name) = (from_namespace.as_str(), from_name.as_str());
-                    let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                    batch.changes.push(Change::Delete { namespace, name });
-                    self.put(&mut batch, entry.lsn, &put)?;
                 }
                 Entry::Namespace(_)
                 | Entry::DocumentChunk(_)

@@ -1,5 +1,6 @@
 //! The index by itself, with more files than a test could store.
 
+use crate::attributes::Attributes;
 use std::borrow::Cow;
 
 use super::cursor::{SearchCursor, SearchOrder};
@@ -35,6 +36,7 @@ fn put(id: u64, namespace: &str, name: &str, text: &str) -> Change {
         comment: String::new(),
         attributes: crate::attributes::Attributes::default(),
         created_ms: i64::try_from(id).unwrap(),
+        attributes: Attributes::default(),
     };
     Change::Put { file: Box::new(file), text: Some(text.to_owned()) }
 }

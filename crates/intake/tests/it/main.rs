@@ -19,4 +19,5 @@ mod requests;
 mod running;
 mod search;
 mod support;
+mod uploads;
 mod views;

@@ -1,5 +1,9 @@
 //! Documents: accepted whatever their framing, stored byte for byte, decided on with reasons.
 
+use forebay_api::intake::router;
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
 use super::support::{House, noise, text};
 
 #[tokio::test]
@@ -294,4 +298,63 @@ async fn a_schema_is_decided_again_on_demand() {
     house.documents("empty", "{}").await;
     let refused = house.send("POST", "/v1/documents/empty/schema?target=table", &[], "").await;
     assert_eq!(refused.error(), (409, "target".into()));
+}
+
+#[tokio::test]
+async fn a_query_returns_what_passes_page_by_page_and_a_mistake_is_named() {
+    let house = House::new();
+    let lines: Vec<_> =
+        (0..250).map(|n| format!("{{\"n\":{n},\"even\":{}}}", n % 2 == 0)).collect();
+    house.documents("d", lines.join("\n")).await;
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/documents/d?where=even%3Dtrue%20and%20n%3E%3D100&limit=40{cursor}");
+        let page = house.get(&path).await.json();
+        let documents = page["documents"].as_array().unwrap().iter();
+        found.extend(documents.map(|document| document["document"]["n"].as_u64().unwrap()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, (100..250).step_by(2).collect::<Vec<_>>());
+    let refused = house.get("/v1/documents/d?where=n%20is%205").await;
+    assert_eq!(refused.error(), (400, "query".to_owned()));
+    let message = refused.json()["error"]["message"].to_string();
+    assert!(message.contains("at byte 2"), "{message}");
+    assert_eq!(house.get("/v1/documents/none?where=a=1").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_follower_receives_each_document_once_and_ends_when_the_server_stops() {
+    let house = House::new();
+    house.documents("d", "{\"n\":1}\n{\"n\":2}").await;
+    let mut followers = Vec::new();
+    for query in ["follow=true&cursor=1", "follow=true", "follow=true&where=n%3E3"] {
+        let request = http::Request::get(format!("/v1/documents/d?{query}"));
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = router(&house.intake).oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+        followers.push(tokio::spawn(response.into_body().collect()));
+    }
+    for n in 3..6 {
+        house.documents("d", format!("{{\"n\":{n}}}")).await;
+        // The view has it, and so have those who follow it before they end.
+        house.get("/v1/documents/d").await;
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    house.intake.drain();
+    for (follower, expected) in followers.into_iter().zip(["2 3 4 5", "3 4 5", "4 5"]) {
+        let body = follower.await.unwrap().unwrap().to_bytes();
+        let lines = std::str::from_utf8(&body).unwrap().lines();
+        let found = lines.map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["document"]["n"].to_string()
+        });
+        assert_eq!(found.collect::<Vec<_>>().join(" "), expected);
+    }
+    let limited = house.get("/v1/documents/d?follow=true&limit=3").await;
+    assert_eq!(limited.error(), (400, "query".to_owned()));
 }

@@ -1,0 +1,120 @@
+//! What is read from files that were altered.
+
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::RealFs;
+use forebay_base::fs::sim::Rng;
+
+use super::assemble::Parts;
+use super::*;
+use crate::error::IntakeError;
+use crate::upload::Source;
+
+struct Once(Option<bytes::Bytes>);
+
+impl Source for Once {
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, IntakeError> {
+        Ok(self.0.take())
+    }
+}
+
+fn open(dir: &Path) -> Uploads {
+    let options = IntakeOptions::new(dir);
+    Uploads::open(Arc::new(RealFs), dir, Arc::new(ManualClock::new(5)), &options).unwrap()
+}
+
+async fn append(uploads: &Uploads, id: UploadId, at: u64, bytes: &[u8], is_checked: bool) {
+    let value = crate::digest::Digest::of(bytes).0.to_vec();
+    let checksum = is_checked.then_some(Checksum { kind: ChecksumKind::Sha256, value });
+    let mut source = Once(Some(bytes::Bytes::copy_from_slice(bytes)));
+    uploads.append(id, at, &mut source, checksum).await.unwrap();
+}
+
+/// The bytes of an upload up to the first that cannot be read.
+async fn read(uploads: &Uploads, id: UploadId, size: u64) -> Vec<u8> {
+    let inner = Arc::clone(&uploads.inner);
+    let mut parts = Parts { inner, parts: [(id, size)].into(), reader: None };
+    let mut found = Vec::new();
+    while let Ok(Some(bytes)) = parts.next().await {
+        found.extend(bytes);
+    }
+    found
+}
+
+#[test]
+fn an_id_has_one_spelling() {
+    let id = UploadId::random().unwrap();
+    assert_eq!(id.to_string().parse(), Ok(id));
+    for text in ["", "0", &"A".repeat(32), &"0".repeat(31), &"g".repeat(32), "../../../etc"] {
+        assert_eq!(text.parse::<UploadId>(), Err(InvalidUploadId), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_any_byte_is_refused_or_cut_back_and_never_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..900_u32).map(|n| n.to_le_bytes()[0] ^ 0x5A).collect();
+    let new = |length| NewUpload {
+        kind: UploadKind::Resumable,
+        length,
+        kept_ms: 1_000,
+        attributes: [("filename".to_owned(), "a.txt".to_owned())].into(),
+    };
+    let uploads = open(dir.path());
+    let unfinished = uploads.create(new(None)).await.unwrap();
+    append(&uploads, unfinished, 0, &bytes[..300], false).await;
+    append(&uploads, unfinished, 300, &bytes[300..600], true).await;
+    append(&uploads, unfinished, 600, &bytes[600..], false).await;
+    uploads.set_length(unfinished, 900).await.unwrap();
+    let finished = uploads.create(new(Some(3))).await.unwrap();
+    append(&uploads, finished, 0, b"abc", false).await;
+    uploads.finish(finished, b"the result").await.unwrap();
+    drop(uploads);
+
+    let mut rng = Rng::new(9);
+    for id in [unfinished, finished] {
+        let path = dir.path().join(DIR).join(id.to_string());
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << rng.below(8);
+            std::fs::write(&path, &flipped).unwrap();
+            let uploads = open(dir.path());
+            match uploads.settle(id).await {
+                Err(UploadError::Damaged { .. }) => {}
+                Ok(status) if id == unfinished => {
+                    assert!(status.result.is_none(), "byte {at}");
+                    assert!(status.length.is_none_or(|length| length == 900), "byte {at}");
+                    let found = read(&uploads, id, status.offset).await;
+                    assert_eq!(found, bytes[..found.len()], "byte {at}");
+                    if (found.len() as u64) < status.offset {
+                        let refused = uploads.status(id).await.unwrap_err();
+                        assert!(matches!(refused, UploadError::Damaged { .. }), "byte {at}");
+                    }
+                }
+                other => panic!("byte {at} of {id}: {other:?}"),
+            }
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_file_under_the_name_of_another_upload_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let uploads = open(dir.path());
+    let attributes = BTreeMap::new();
+    let new = NewUpload { kind: UploadKind::Partial, length: Some(3), kept_ms: 1_000, attributes };
+    let (first, second) =
+        (uploads.create(new.clone()).await.unwrap(), uploads.create(new).await.unwrap());
+    append(&uploads, first, 0, b"abc", false).await;
+    drop(uploads);
+    let path = |id: UploadId| dir.path().join(DIR).join(id.to_string());
+    std::fs::rename(path(first), path(second)).unwrap();
+    let uploads = open(dir.path());
+    let missing = uploads.status(first).await.unwrap_err();
+    assert!(matches!(missing, UploadError::NotFound { .. }), "{missing}");
+    let refused = uploads.status(second).await.unwrap_err();
+    assert!(matches!(refused, UploadError::Damaged { .. }), "{refused}");
+    uploads.remove(second).await.unwrap();
+    assert!(!path(second).exists());
+}
