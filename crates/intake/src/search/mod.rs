@@ -68,7 +68,7 @@ const EXCERPTS_SIZE_MAX: u64 = 32 << 20;
 /// A search.
 #[derive(Debug, Clone, Default)]
 pub struct SearchQuery {
-    /// Words that the name or the text has; `None` selects by the filter alone.
+    /// Words that name, text, comment, metadata or tags have; `None` selects by the filter alone.
     pub words: Option<String>,
     /// What else must hold.
     pub filter: SearchFilter,
@@ -430,6 +430,10 @@ impl Gathered {
 }
 
 fn check_filter(filter: &SearchFilter) -> Result<(), IntakeError> {
+    if filter.tags.len() + filter.metadata.len() > WORDS_MAX {
+        let message = format!("at most {WORDS_MAX} tags and metadata can be searched for at once");
+        return Err(IntakeError::rejected("query", message));
+    }
     let Some(media_type) = &filter.media_type else { return Ok(()) };
     let (kind, rest) = media_type.split_once('/').unwrap_or_default();
     if kind.is_empty()

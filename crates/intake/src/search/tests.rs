@@ -34,7 +34,6 @@ fn put(id: u64, namespace: &str, name: &str, text: &str) -> Change {
         mime: Cow::Borrowed("text/plain"),
         category: Category::Text,
         comment: String::new(),
-        attributes: crate::attributes::Attributes::default(),
         created_ms: i64::try_from(id).unwrap(),
         attributes: Attributes::default(),
     };
