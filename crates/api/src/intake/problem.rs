@@ -18,6 +18,7 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let message = match error {
         // Clients see what they can act on. The rest is in the log.
         IntakeError::Catalogue(_)
+        | IntakeError::Search(_)
         | IntakeError::Ask(_)
         | IntakeError::OpenDocuments(_)
         | IntakeError::Blob { .. }
