@@ -170,7 +170,7 @@ fn is_of_type(mime: &str, wanted: &str) -> bool {
 }
 
 /// The least text that is greater than every text which begins with `prefix`; `None` if there is none.
-fn successor(prefix: &str) -> Option<String> {
+pub(super) fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
         // The next scalar value; there are none between U+D7FF and U+E000.

@@ -23,6 +23,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::cursor::{SearchCursor, SearchOrder};
+use super::filter::successor;
 use super::schema::{COLUMNS, Checked, Indexed, facet};
 use super::words::Words;
 use super::{SearchFilter, SearchQuery};
@@ -31,7 +32,9 @@ use crate::error::IntakeError;
 /// Maximum number of matches that are ranked or sorted.
 pub(super) const MATCHES_MAX: usize = 10_000;
 /// Maximum number of matches that are looked at in one call without ranking.
-const EXAMINED_MAX: usize = 20_000;
+const EXAMINED_MAX: usize = 10_000;
+/// Maximum number of files, counted once for each word, of all words that begin with a given text.
+const PREFIX_FILES_MAX: u64 = 100_000;
 /// What matches the name counts this much more than what matches the text.
 const WORDS_RANK: &str = "bm25(words, 4.0, 1.0, 2.0, 0.0)";
 
@@ -45,6 +48,8 @@ pub(super) struct Plan {
     /// Expression over `words` that what is found by `pieces` has to match, too.
     pieces_within: Option<String>,
     has_words: bool,
+    /// What words begin with, for those that are searched for by their beginning.
+    prefixes: Vec<String>,
     filter: SearchFilter,
     order: Option<SearchOrder>,
 }
@@ -83,6 +88,7 @@ impl Plan {
             pieces: words.and_then(Words::of_pieces),
             pieces_within,
             has_words: words.is_some(),
+            prefixes: words.map(Words::prefixes).unwrap_or_default(),
             filter,
             order: query.order,
         }
@@ -110,6 +116,9 @@ impl Plan {
         limit: usize,
     ) -> Result<Found, FindError> {
         let order = self.order(after);
+        for prefix in &self.prefixes {
+            check_prefix(connection, prefix)?;
+        }
         if let Some(words) = &self.words {
             let ids = self.matches(connection, words)?;
             if ids.len() <= MATCHES_MAX {
@@ -335,6 +344,26 @@ impl From<crate::error::CatalogueFault> for FindError {
     fn from(fault: crate::error::CatalogueFault) -> Self {
         Self::Index(fault)
     }
+}
+
+/// Refuses the beginning of too many words: FTS5 reads all of their files before it returns one.
+fn check_prefix(connection: &Connection, prefix: &str) -> Result<(), FindError> {
+    let failed = |error: rusqlite::Error| FindError::Index(error.into());
+    let sql = "SELECT doc FROM temp.terms WHERE term >= ?1 AND term < ?2";
+    let end = successor(prefix).unwrap_or_default();
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query([prefix, &end]).map_err(failed)?;
+    let mut files = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        files += row.get::<_, u64>(0).map_err(failed)?;
+        if files > PREFIX_FILES_MAX {
+            return Err(FindError::Query(IntakeError::rejected(
+                "query",
+                format!("too many words begin with {prefix:?}: type more of the word before the *"),
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The words of the properties that are searched for by equality.

@@ -295,10 +295,12 @@ impl Intake {
             page.order = found.order;
             page.matches = page.matches.or(found.matches);
             page.next = found.more;
+            // Fewer than asked for: as much was looked at as may be in one call.
+            let is_limited = found.hits.len() < left;
             for hit in found.hits {
                 page.files.extend(self.current(hit, &query.filter).await?);
             }
-            if page.next.is_none() || page.files.len() >= limit {
+            if page.next.is_none() || is_limited || page.files.len() >= limit {
                 break;
             }
         }

@@ -242,6 +242,9 @@ pub(super) fn open_reader(path: &Path) -> Checked<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     tune(&connection)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
+    // The words themselves, with the number of files that have each. It is of this connection alone.
+    connection
+        .execute_batch("CREATE VIRTUAL TABLE temp.terms USING fts5vocab (main, words, row)")?;
     Ok(connection)
 }
 

@@ -73,6 +73,15 @@ impl Words {
         format!("{{name text about}} : ({})", words.join(" AND "))
     }
 
+    /// The texts that words begin with, as the index has them but for accents.
+    pub(super) fn prefixes(&self) -> Vec<String> {
+        let prefixes = self.0.iter().filter(|word| word.is_prefix).filter_map(|word| {
+            let mut parts = word.text.rsplit(|c: char| !is_part(c) && c != '_');
+            parts.find(|part| !part.is_empty()).map(str::to_lowercase)
+        });
+        prefixes.collect()
+    }
+
     /// The expression that requires every word as a piece of the name; `None` if one of them is too
     /// short for that.
     pub(super) fn of_pieces(&self) -> Option<String> {
@@ -154,6 +163,12 @@ mod tests {
         for typed in ["", " ", "\0", "\"", "\"\"", "- * .", "a*", "foo ab*", &long, &many] {
             assert!(matches!(Words::parse(typed), Err(IntakeError::Rejected { .. })), "{typed:?}");
         }
+    }
+
+    #[test]
+    fn the_beginning_of_a_word_is_that_of_the_last_part() {
+        let words = Words::parse("Foo.BAR* one foo_bar* x").unwrap();
+        assert_eq!(words.prefixes(), ["bar", "foo_bar"]);
     }
 
     #[test]
