@@ -19,7 +19,12 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod file_client;
+mod files;
+mod files_copy;
 mod fsck;
+mod ingest;
+mod ingest_walk;
 mod intake;
 mod inventory;
 mod inventory_build;
@@ -94,6 +99,11 @@ enum Command {
     Key(key::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
+    /// List, fetch, store, remove and search the files of a server.
+    #[command(subcommand)]
+    Files(files::Command),
+    /// Store files and directories on a server, in parallel.
+    Ingest(ingest::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -135,6 +145,8 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Files(command) => files::run(&command),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Cache(command) => cache::run(&command),
