@@ -226,7 +226,7 @@ impl Run<'_> {
             let mut left = self.args.interval.get();
             while !left.is_zero() && !interrupt.asked() {
                 let pause = left.min(LOOK_EVERY);
-                std::thread::sleep(pause);
+                std::thread::park_timeout(pause);
                 left -= pause;
             }
         }
@@ -293,7 +293,7 @@ impl Run<'_> {
             }
             match failure.passes() {
                 Some(after) if attempt < ATTEMPTS => {
-                    std::thread::sleep(backoff.delay().max(after));
+                    std::thread::park_timeout(backoff.delay().max(after));
                     attempt += 1;
                 }
                 Some(_) => return Err(Refusal::Later(chain(&failure).to_string())),
