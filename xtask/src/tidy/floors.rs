@@ -124,6 +124,7 @@ const ROOMS: [Room; 22] = [
             "forebay-cache",
             "forebay-events",
             "forebay-inventory",
+            "forebay-jobs",
             "forebay-intake",
         ],
     },

@@ -4,14 +4,14 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
-use forebay_intake::attributes::Attributes;
+use forebay_intake::catalogue::NamespaceRecord;
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::{StatusCode, Uri};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{json, page_limit, problem, query, unknown_option};
+use super::{json, json_body, page_limit, problem, query, unknown_option};
 
 /// Namespaces on a page by default.
 const PAGE: usize = 100;
@@ -24,10 +24,21 @@ pub(super) struct FileNamespaceAnswer {
     namespace: String,
     /// Whether it exists without files.
     explicit: bool,
+    /// Whether what its names referred to is kept as versions.
+    versions: bool,
     /// When it was made to exist without files, RFC 3339; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     created: Option<String>,
+}
+
+/// Settings of a namespace of files. What is absent stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceSettings {
+    /// Whether what its names refer to is kept as versions when it is replaced or deleted.
+    #[serde(default)]
+    versions: Option<bool>,
 }
 
 /// A page of namespaces.
@@ -44,7 +55,8 @@ impl FileNamespaceAnswer {
     fn of(found: &FileNamespace) -> Self {
         let created = found.record.as_ref().map(|record| time_text(record.created_ms));
         let namespace = found.namespace.as_str().to_owned();
-        Self { namespace, explicit: created.is_some(), created }
+        let versions = found.record.as_ref().is_some_and(NamespaceRecord::keeps_versions);
+        Self { namespace, explicit: created.is_some(), versions, created }
     }
 }
 
@@ -78,19 +90,27 @@ pub(super) async fn put(
     Path(namespace): Path<String>,
     request: Request,
 ) -> Response {
-    match put_namespace(&intake, &namespace).await {
+    let (parts, body) = request.into_parts();
+    match put_namespace(&intake, &namespace, body).await {
         Ok(response) => response,
-        Err(error) => problem::answer(&error, request.headers()),
+        Err(error) => problem::answer(&error, &parts.headers),
     }
 }
 
-async fn put_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
+async fn put_namespace(
+    intake: &Intake,
+    namespace: &str,
+    body: Body,
+) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
-    let record = intake.namespace_record(&namespace).await?;
-    let created = match record {
-        Some(_) => false,
-        None => intake.set_namespace(&namespace, Attributes::default()).await?,
+    let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
+    let before = intake.namespace_record(&namespace).await?;
+    let attributes = before.as_ref().map(|record| record.attributes.clone()).unwrap_or_default();
+    let attributes = match settings.versions {
+        Some(keeps) => NamespaceRecord::with_versions(attributes, keeps)?,
+        None => attributes,
     };
+    let created = intake.set_namespace(&namespace, attributes).await?;
     let record = intake.namespace_record(&namespace).await?;
     let answer = FileNamespaceAnswer::of(&FileNamespace { namespace, record });
     Ok(json(if created { 201 } else { 200 }, to_json(&answer)))

@@ -29,6 +29,7 @@ mod search;
 mod sending;
 mod store;
 mod transfers;
+mod versions;
 
 use std::sync::Arc;
 
@@ -71,7 +72,11 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
-            put(files::put).get(download::by_name).patch(details::patch).delete(files::delete),
+            put(files::put)
+                .get(download::by_name)
+                .post(versions::restore)
+                .patch(details::patch)
+                .delete(files::delete),
         )
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
@@ -95,8 +100,9 @@ pub fn router(intake: &Intake) -> Router {
         })
 }
 
+pub(crate) use body::PacedBody;
 pub(crate) use openapi::with_form;
-pub(crate) use problem::may_pass;
+pub(crate) use problem::{answer as refuse, classify, may_pass};
 
 /// Returns the description of the routes.
 #[must_use]

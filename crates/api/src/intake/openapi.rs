@@ -18,10 +18,11 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
 use super::details::FilePatch;
-use super::file_namespaces::{FileNamespaceAnswer, FileNamespacePage};
+use super::file_namespaces::{FileNamespaceAnswer, FileNamespacePage, NamespaceSettings};
 use super::transfers::{Deletions, TransferResults, Transfers};
+use super::versions::{ErasedVersions, FileHistory};
 use crate::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
+    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, needed, path, query,
 };
 use crate::jobs::accepts_jobs;
 
@@ -94,10 +95,8 @@ pub(super) fn document() -> OpenApi {
             ),
         )
         .put("/v1/files/{namespace}/{name}", put_file())
-        .get(
-            "/v1/files/{namespace}/{name}",
-            get_file("get_file_by_name", "Get a file by its name", name_parameters().into()),
-        )
+        .get("/v1/files/{namespace}/{name}", get_file_by_name())
+        .post("/v1/files/{namespace}/{name}", restore_file())
         .patch("/v1/files/{namespace}/{name}", patch_file())
         .delete("/v1/files/{namespace}/{name}", delete_file())
         .post("/v1/files/copy", transfers("copy_files", "Give further names to files"))
@@ -189,6 +188,42 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
             (400, "A parameter is invalid"),
             (404, "There is no such file"),
             (416, "The requested range does not exist"),
+        ])
+}
+
+fn get_file_by_name() -> Operation {
+    get_file("get_file_by_name", "Get a file by its name", name_parameters().into())
+        .parameters([
+            query("version", Kind::Text, "Id of an earlier version, whose bytes are sent"),
+            query("versions", Kind::Flag, "Send the history of the name instead of the bytes"),
+            query("limit", LIMIT, "Of the history: maximum number of versions"),
+            query("cursor", Kind::Text, "Of the history: next_cursor of the previous page"),
+        ])
+        .or_json::<FileHistory<'static>>(200)
+}
+
+fn restore_file() -> Operation {
+    Operation::new("files", "restore_file", "Make an earlier version the current file again")
+        .parameters(name_parameters())
+        .parameter(needed("restore", Kind::Text, "Id of the version"))
+        .parameters([
+            idempotency_key(),
+            header("If-Match", "An ETag: only if the name refers to those bytes"),
+            header("If-None-Match", "*: only if the name does not exist"),
+        ])
+        .json::<PutAnswer<'static>>(201, "The name did not exist")
+        .json::<PutAnswer<'static>>(200, "The name existed")
+        .header(200, "ETag", ETAG)
+        .header(201, "ETag", ETAG)
+        .problems(&[
+            (400, "The name or the id is invalid"),
+            (404, "There is no such version"),
+            KEY_IN_USE,
+            CONDITION,
+            (422, "The Idempotency-Key belongs to another request"),
+            BUSY,
+            STORAGE,
+            FULL,
         ])
 }
 
@@ -289,6 +324,7 @@ fn file_namespaces() -> Operation {
 fn put_namespace() -> Operation {
     Operation::new("files", "put_file_namespace", "Make a namespace exist without files")
         .parameter(path("namespace", "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"))
+        .takes::<NamespaceSettings>(false, "Settings of the namespace")
         .json::<FileNamespaceAnswer>(201, "It exists without files from now on")
         .json::<FileNamespaceAnswer>(200, "It did already")
         .problems(&[(400, "The name is invalid"), STORAGE, FULL])
@@ -318,8 +354,15 @@ fn delete_file() -> Operation {
     .parameters([
         idempotency_key(),
         header("If-Match", "An ETag: removes the name only if it refers to those bytes"),
+        query("version", Kind::Text, "Erase this earlier version instead, for good"),
+        query(
+            "prune",
+            Kind::Count(0, u64::MAX),
+            "Erase all earlier versions but the newest instead",
+        ),
     ])
     .empty(204, "Removed")
+    .json::<ErasedVersions>(200, "The number of erased versions")
     .problems(&[
         (400, "The name is invalid"),
         (404, "There is no such file"),

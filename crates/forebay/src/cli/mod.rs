@@ -40,11 +40,13 @@ mod pipeline_ask;
 mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
+mod presign;
 mod reference;
 mod serve;
 mod server;
 mod settings;
 mod tour;
+mod uploads;
 
 // The reviewed help is that of the build that is shipped.
 #[cfg(all(test, not(feature = "peers")))]
@@ -97,6 +99,8 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Print a URL for one request that needs no API key.
+    Presign(presign::Args),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// List, fetch, store, remove and search the files of a server.
@@ -110,6 +114,9 @@ enum Command {
     /// List, follow, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// List and remove the unfinished uploads of a server.
+    #[command(subcommand)]
+    Uploads(uploads::Command),
     /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -144,11 +151,13 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::Presign(args) => presign::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Files(command) => files::run(&command),
         Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Uploads(command) => uploads::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),

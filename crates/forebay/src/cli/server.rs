@@ -80,6 +80,21 @@ impl<'a> Server<'a> {
         self.answer(request.send_empty())
     }
 
+    pub(super) fn post_json(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<String> {
+        let request = ureq::post(format!("{}{path}", self.url));
+        let mut request = request.config().http_status_as_error(false).build();
+        request = request.header("content-type", "application/json");
+        if let Some(key) = self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answer(request.send(body.to_string()))
+    }
+
+    /// The URL of a path.
+    pub(super) fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
     pub(super) fn delete(&self, path: &str) -> anyhow::Result<String> {
         let request = ureq::delete(format!("{}{path}", self.url));
         let mut request = request.config().http_status_as_error(false).build();

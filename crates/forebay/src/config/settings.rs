@@ -194,6 +194,13 @@ settings! {
         upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
         /// Maximum time an upload may send nothing.
         upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
+        /// Maximum number of unfinished resumable uploads. More are refused with 429.
+        unfinished_uploads_max("intake.unfinished_uploads_max"): u32 = "10000";
+        /// Maximum number of bytes that unfinished uploads may take, with those still to come. More
+        /// are refused with 507.
+        unfinished_bytes_max("intake.unfinished_bytes_max"): ByteSize = "1TiB";
+        /// Time after its last change at which an unfinished upload expires.
+        unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
     }
     /// An external database that receives every document too. Without `url` there is none.
     database: Database {

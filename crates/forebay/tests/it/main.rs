@@ -45,7 +45,9 @@ mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
 mod pipeline_pg;
+mod presign;
 mod process;
 mod support;
 mod tls;
 mod tour;
+mod uploads_kill;

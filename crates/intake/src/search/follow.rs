@@ -257,7 +257,7 @@ impl Worker {
             end = entry.next;
             match decoded {
                 Entry::FilePut(put) => self.put(&mut batch, entry.lsn, &put)?,
-                Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
+                Entry::FileMove(FileMove { put, from_namespace, from_name, .. }) => {
                     let namespace = from_namespace.as_str().into();
                     let name = from_name.as_str().into();
                     batch.changes.push(Change::Delete { namespace, name });
@@ -271,6 +271,7 @@ impl Worker {
                 | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
                 | Entry::Outcome(_)
+                | Entry::VersionsErased(_)
                 | Entry::DocumentExtents(_) => {}
             }
             if batch.is_full() || self.is_far(end) {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use super::client::{Load, Until, drive};
-use super::{Figures, Plan, disk, look_ups, rows, search, upload};
+use super::{Figures, Plan, disk, jobs, look_ups, rows, search, upload};
 use crate::child::Server;
 
 /// Size of a small file.
@@ -48,6 +48,8 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     search::measure(plan, scratch.path(), &mut figures)?;
     note("documents into SQLite");
     documents(plan, scratch.path(), &mut figures)?;
+    note("jobs: accepted over HTTP, and without work");
+    jobs::measure(plan, scratch.path(), &mut figures)?;
     Ok(figures)
 }
 

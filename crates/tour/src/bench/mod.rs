@@ -12,6 +12,7 @@ mod disk;
 pub mod events;
 mod intake;
 pub mod inventory;
+mod jobs;
 pub mod latency;
 mod look_ups;
 #[cfg(feature = "peers")]
