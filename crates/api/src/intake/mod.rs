@@ -26,6 +26,7 @@ mod openapi;
 mod parts;
 mod problem;
 mod range;
+mod search;
 mod sending;
 mod store;
 mod transfers;
@@ -68,6 +69,7 @@ impl FromRef<Served> for Intake {
 pub fn router(intake: &Intake) -> Router {
     Router::new()
         .route("/v1/files", get(files::list))
+        .route("/v1/files/search", get(search::search))
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",

@@ -34,14 +34,14 @@ const FILES: &str =
 const DOCUMENTS: &str = "JSON documents, as rows of a table or members of a collection.";
 const TARGETS: [&str; 3] = ["auto", "table", "collection"];
 const JSON_PARTS: [&str; 3] = ["both", "file", "documents"];
-const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
-const CURSOR: &str = "next_cursor of the previous page";
+pub(super) const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
+pub(super) const CURSOR: &str = "next_cursor of the previous page";
 
 const KEY_IN_USE: (u16, &str) = (409, "A request with this Idempotency-Key is in progress");
 const CONDITION: (u16, &str) = (412, "The condition does not hold");
 const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
-const BUSY: (u16, &str) = (429, "Too many operations are in progress");
-const STORAGE: (u16, &str) =
+pub(super) const BUSY: (u16, &str) = (429, "Too many operations are in progress");
+pub(super) const STORAGE: (u16, &str) =
     (503, "Storage has failed or is busy; nothing is acknowledged meanwhile");
 const FULL: (u16, &str) = (507, "The disk is full");
 const ETAG: &str = "The file's SHA-256, in quotation marks";
@@ -88,6 +88,7 @@ pub(super) fn document() -> OpenApi {
         .tag("files", FILES)
         .tag("documents", DOCUMENTS)
         .get("/v1/files", list_files())
+        .get("/v1/files/search", super::search::described())
         .get(
             "/v1/files/{id}",
             get_file(

@@ -19,7 +19,12 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod file_client;
+mod files;
+mod files_copy;
 mod fsck;
+mod ingest;
+mod ingest_walk;
 mod intake;
 mod inventory;
 mod inventory_build;
@@ -98,6 +103,11 @@ enum Command {
     Presign(presign::Args),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
+    /// List, fetch, store, remove and search the files of a server.
+    #[command(subcommand)]
+    Files(files::Command),
+    /// Store files and directories on a server, in parallel.
+    Ingest(ingest::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -143,6 +153,8 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Key(command) => key::run(&command),
         Command::Presign(args) => presign::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Files(command) => files::run(&command),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Uploads(command) => uploads::run(&command),

@@ -180,6 +180,9 @@ settings! {
         /// Interval at which all names and counts are verified while the server runs. A pass that
         /// takes long is followed by a longer pause.
         verify_interval("intake.verify_interval"): HumanDuration = "10m";
+        /// Whether files can be searched. The index is kept in the data directory and follows what is
+        /// stored.
+        search("intake.search"): bool = "true";
         /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
         /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.
