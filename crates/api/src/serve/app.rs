@@ -69,7 +69,7 @@ pub struct Settings {
 
 /// The running server.
 pub struct App {
-    pub(super) keys: KeyRing,
+    pub(super) keys: Arc<KeyRing>,
     pub(super) sessions: Sessions,
     pub(super) gate: Gate,
     pub(super) output: Output,
@@ -98,7 +98,12 @@ impl App {
     /// * `recorder`: renders the metrics of the process.
     /// * `process`: a number that distinguishes the ids of its requests from those of others.
     #[must_use]
-    pub fn new(server: &Settings, keys: KeyRing, recorder: PrometheusHandle, process: u32) -> Self {
+    pub fn new(
+        server: &Settings,
+        keys: impl Into<Arc<KeyRing>>,
+        recorder: PrometheusHandle,
+        process: u32,
+    ) -> Self {
         let pace = Pace {
             idle: server.body_idle_timeout,
             rate_min: server.rate_min,
@@ -106,7 +111,7 @@ impl App {
         };
         let connections = Arc::<Registry>::default();
         Self {
-            keys,
+            keys: keys.into(),
             sessions: Sessions::default(),
             gate: Gate::new(&server.hosts, &server.cors_origins),
             output: Output::new(server.output_memory_max, Arc::clone(&connections)),

@@ -30,6 +30,7 @@ mod pace;
 mod parameters;
 mod problem;
 mod process_metrics;
+mod protocol;
 mod registry;
 mod request_id;
 mod service;
@@ -42,4 +43,5 @@ mod shutdown;
 mod tests;
 
 pub use app::{App, Settings};
-pub use listener::{bind, run};
+pub use listener::{bind, run, run_port};
+pub use protocol::{Protocol, Refusal};
