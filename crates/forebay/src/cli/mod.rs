@@ -36,6 +36,7 @@ mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
 mod reference;
+mod s3;
 mod serve;
 mod server;
 mod settings;
@@ -92,6 +93,9 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Print credentials for the S3-compatible port.
+    #[command(subcommand)]
+    S3(s3::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// Report on a server's intake, and decide again how documents are stored.
@@ -134,6 +138,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::S3(command) => s3::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
