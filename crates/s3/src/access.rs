@@ -8,6 +8,7 @@ use forebay_api::keys::{Area, Grant, Scope};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::{S3Error, S3Result, s3_error};
 
+use crate::buckets::OWNER;
 use crate::credentials::Credentials;
 
 /// Who sent a request: in its extensions once access was granted.
@@ -55,6 +56,12 @@ impl S3Access for Access {
         };
         if !reaches {
             return Err(denied("The API key is limited to other namespaces"));
+        }
+        for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+            let expected = cx.headers().get(name);
+            if expected.is_some_and(|expected| expected.as_bytes() != OWNER.as_bytes()) {
+                return Err(denied("The bucket has another owner than the request expects"));
+            }
         }
         cx.extensions_mut().insert(Caller(grant));
         Ok(())

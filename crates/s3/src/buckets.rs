@@ -22,12 +22,14 @@ const BUCKETS_MAX: usize = 10_000;
 const KNOWN_MAX: usize = 10_000;
 
 /// The owner of everything: the port knows keys, not accounts.
+pub(crate) const OWNER: &str = "forebay";
+
 pub(crate) fn owner() -> Owner {
-    Owner { display_name: Some("forebay".to_owned()), id: Some("forebay".to_owned()) }
+    Owner { display_name: Some(OWNER.to_owned()), id: Some(OWNER.to_owned()) }
 }
 
 fn missing() -> S3Error {
-    s3_error!(NoSuchBucket, "The specified bucket does not exist")
+    s3_error!(NoSuchBucket, "The specified bucket does not exist.")
 }
 
 impl Service {

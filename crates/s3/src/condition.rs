@@ -73,7 +73,7 @@ pub(crate) fn failed(which: &'static str) -> S3Error {
 }
 
 /// Whole seconds since 1970.
-fn seconds(time: &Timestamp) -> i64 {
+pub(crate) fn seconds(time: &Timestamp) -> i64 {
     let mut text = Vec::new();
     if time.format(TimestampFormat::EpochSeconds, &mut text).is_err() {
         return 0;

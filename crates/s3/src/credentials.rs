@@ -40,7 +40,7 @@ impl S3Auth for Credentials {
             Some(_) => Ok(secret(&self.master, access_key).into()),
             None => Err(s3_error!(
                 InvalidAccessKeyId,
-                "The access key id is not that of a valid API key of this server"
+                "The AWS Access Key Id you provided does not exist in our records."
             )),
         }
     }

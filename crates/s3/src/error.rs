@@ -115,6 +115,9 @@ pub(crate) fn finish(response: HttpResponse, subject: &Subject) -> Response {
         return Response::from_parts(parts, Body::new(body));
     };
     let mut whole = text.slice(..end).to_vec();
+    if let Some(message) = missing_message(&text) {
+        whole.extend_from_slice(format!("<Message>{message}</Message>").as_bytes());
+    }
     let id = subject.id.to_str().unwrap_or_default();
     for (name, value) in [("Resource", subject.resource.as_str()), ("RequestId", id)] {
         whole.extend_from_slice(format!("<{name}>{}</{name}>", escape(value)).as_bytes());
@@ -124,6 +127,35 @@ pub(crate) fn finish(response: HttpResponse, subject: &Subject) -> Response {
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     parts.headers.remove(CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(whole))
+}
+
+/// Returns the message of an error that came without one.
+fn missing_message(xml: &[u8]) -> Option<&'static str> {
+    let text = std::str::from_utf8(xml).ok()?;
+    if text.contains("<Message>") {
+        return None;
+    }
+    let (_, rest) = text.split_once("<Code>")?;
+    Some(match rest.split_once("</Code>")?.0 {
+        "SignatureDoesNotMatch" => {
+            "The request signature we calculated does not match the signature you provided. Check your \
+             key and signing method."
+        }
+        "InvalidBucketName" => "The specified bucket is not valid.",
+        "InvalidURI" => "Couldn't parse the specified URI.",
+        "KeyTooLongError" => "Your key is too long",
+        "MalformedXML" => {
+            "The XML you provided was not well-formed or did not validate against our published schema."
+        }
+        "MissingRequestBodyError" => "Request Body is empty",
+        "MissingContentLength" => "You must provide the Content-Length HTTP header.",
+        "MethodNotAllowed" => "The specified method is not allowed against this resource.",
+        "IncompleteBody" => {
+            "You did not provide the number of bytes specified by the Content-Length HTTP header"
+        }
+        "InternalError" => "The server failed on this request; its log has the details",
+        _ => return None,
+    })
 }
 
 /// Removes the quotes of the first ETag.

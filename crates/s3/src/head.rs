@@ -30,6 +30,7 @@ const EXPIRES_MAX_S: u64 = 604_800;
 const CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 const SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
+const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 const AMZ: &str = "x-amz-";
 
@@ -42,7 +43,7 @@ const ONCE: [HeaderName; 9] = [
     CONTENT_SHA256,
     DECODED_LENGTH,
     TRAILER,
-    HeaderName::from_static("x-amz-date"),
+    DATE,
     HeaderName::from_static("x-amz-copy-source"),
 ];
 
@@ -172,7 +173,20 @@ fn check_header(value: &str, headers: &HeaderMap, settings: &Settings) -> S3Resu
         return Err(malformed());
     }
     check_scope(credential, settings, malformed)?;
+    if text(headers, &DATE)?.is_none_or(|date| !is_time(date)) {
+        return Err(denied("AWS authentication requires a valid Date or x-amz-date header."));
+    }
     check_signed(signed, headers)
+}
+
+/// Whether a text has the form `20270115T080000Z`.
+fn is_time(text: &str) -> bool {
+    let is_right = |(at, byte): (usize, u8)| match at {
+        8 => byte == b'T',
+        15 => byte == b'Z',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 16 && text.bytes().enumerate().all(is_right)
 }
 
 /// Checks the parameters of a URL presigned with version 4.
@@ -230,18 +244,25 @@ fn check_scope(
     malformed: impl Fn() -> S3Error,
 ) -> S3Result<()> {
     let parts: Vec<&str> = credential.split('/').collect();
-    let [_, _, region, service, "aws4_request"] = parts.as_slice() else { return Err(malformed()) };
+    let [_, date, region, service, "aws4_request"] = parts.as_slice() else {
+        return Err(malformed());
+    };
+    if date.len() != 8 || !date.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed());
+    }
     if *service != "s3" {
         return Err(s3_error!(
             AuthorizationHeaderMalformed,
-            "The authorization is for another service; expecting 's3'"
+            "The authorization header is malformed; incorrect service \"{service}\". This endpoint belongs \
+             to \"s3\"."
         ));
     }
     match &settings.region {
         Some(expected) if expected != region => {
             let mut error = s3_error!(
                 AuthorizationHeaderMalformed,
-                "The authorization is for another region; expecting '{expected}'"
+                "The authorization header is malformed; the region '{region}' is wrong; expecting \
+                 '{expected}'"
             );
             if let Ok(value) = HeaderValue::from_str(expected) {
                 let name = HeaderName::from_static("x-amz-bucket-region");
@@ -265,7 +286,7 @@ fn check_signed(signed: &str, headers: &HeaderMap) -> S3Result<()> {
         if !is_signed(name) && name != CONTENT_SHA256.as_str() {
             return Err(s3_error!(
                 AccessDenied,
-                "There were headers present in the request which were not signed: {name}"
+                "There were headers present in the request which were not signed"
             ));
         }
     }
@@ -303,7 +324,19 @@ fn ignore_other_ranges(headers: &mut HeaderMap) {
 
 fn framing(parts: &mut Parts) -> S3Result<Framing> {
     let payload = text(&parts.headers, &CONTENT_SHA256)?.unwrap_or_default();
-    let Some(kind) = payload.strip_prefix("STREAMING-") else { return Ok(Framing::Plain) };
+    let is_digest = payload.len() == 64 && payload.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Some(kind) = payload.strip_prefix("STREAMING-") else {
+        if payload.is_empty() || payload == "UNSIGNED-PAYLOAD" || is_digest {
+            return Ok(Framing::Plain);
+        }
+        return Err(s3_error!(
+            InvalidArgument,
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+             STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
+             STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or \
+             a valid sha256 value."
+        ));
+    };
     let declared = text(&parts.headers, &DECODED_LENGTH)?.and_then(number::<u64>);
     let declared = declared.ok_or_else(|| {
         s3_error!(MissingContentLength, "x-amz-decoded-content-length must be a number of bytes")
@@ -333,9 +366,14 @@ mod tests {
     use super::*;
 
     const NOW_S: u64 = 1_800_000_000;
+    const TIME: &str = "20270115T080000Z";
 
     fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
         let mut request = Request::builder().method(method).uri(target).header("host", "h");
+        let has = |wanted: &str| headers.iter().any(|(name, _)| *name == wanted);
+        if has("authorization") && !has("x-amz-date") {
+            request = request.header("x-amz-date", TIME);
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -370,8 +408,12 @@ mod tests {
 
     #[test]
     fn an_unsigned_amz_header_is_refused_under_header_auth() {
-        let auth = signed("host;x-amz-content-sha256;x-amz-date");
-        let all = [("authorization", &*auth), ("x-amz-date", "d"), ("x-amz-content-sha256", "x")];
+        let auth = signed("host;x-amz-date;x-amz-content-sha256");
+        let all = [
+            ("authorization", &*auth),
+            ("x-amz-date", TIME),
+            ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
+        ];
         assert_eq!(of("PUT", "/b/k", &all), Ok(Framing::Plain));
         for name in ["x-amz-copy-source", "x-amz-acl", "x-amz-tagging", "x-amz-meta-a"] {
             let mut more = all.to_vec();
@@ -379,7 +421,7 @@ mod tests {
             assert_eq!(of("PUT", "/b/k", &more), Err(S3ErrorCode::AccessDenied), "{name}");
         }
         let unnamed = signed("x-amz-date");
-        let headers = [("authorization", &*unnamed), ("x-amz-date", "d")];
+        let headers = [("authorization", &*unnamed), ("x-amz-date", TIME)];
         assert_eq!(of("PUT", "/b/k", &headers), Err(S3ErrorCode::AccessDenied), "no host");
     }
 
@@ -449,7 +491,7 @@ mod tests {
 
     #[test]
     fn two_signatures_two_headers_and_other_services_are_refused() {
-        let auth = signed("host");
+        let auth = signed("host;x-amz-date");
         let header = [("authorization", &*auth)];
         assert_eq!(of("GET", &presigned("60", "host"), &header), Err(S3ErrorCode::InvalidArgument));
         assert_eq!(of("GET", "/b/k?Signature=x", &header), Err(S3ErrorCode::InvalidArgument));
@@ -463,7 +505,7 @@ mod tests {
         let found = of("POST", "/", &[("authorization", &*sts)]);
         assert_eq!(found, Err(S3ErrorCode::AuthorizationHeaderMalformed));
         let token = [
-            ("authorization", &*signed("host;x-amz-security-token")),
+            ("authorization", &*signed("host;x-amz-date;x-amz-security-token")),
             ("x-amz-security-token", "t"),
         ];
         assert_eq!(of("GET", "/b/k", &token), Err(S3ErrorCode::InvalidToken));
@@ -487,7 +529,7 @@ mod tests {
     #[test]
     fn a_configured_region_is_enforced_and_named() {
         let settings = Settings { region: Some("forebay".to_owned()), ..Settings::default() };
-        let auth = signed("host");
+        let auth = signed("host;x-amz-date");
         let mut right = parts("GET", "/b/k", &[("authorization", &*auth)]);
         assert!(check(&mut right, &settings, NOW_S).is_ok());
         let auth = auth.replace("/forebay/", "/us-east-1/");
@@ -499,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_chunked_body_needs_its_length_and_no_announcement_of_trailers() {
-        let auth = signed("host;x-amz-decoded-content-length");
+        let auth = signed("host;x-amz-date;x-amz-decoded-content-length");
         let framed = |payload: &str, length: &str| {
             of(
                 "PUT",
@@ -526,7 +568,7 @@ mod tests {
 
     #[test]
     fn checksums_that_would_not_be_compared_are_refused() {
-        let auth = signed("host;x-amz-checksum-sha512;x-amz-checksum-crc32");
+        let auth = signed("host;x-amz-date;x-amz-checksum-sha512;x-amz-checksum-crc32");
         let with = |name| of("PUT", "/b/k", &[("authorization", &*auth), (name, "AAAA")]);
         assert_eq!(with("x-amz-checksum-crc32"), Ok(Framing::Plain));
         assert_eq!(with("x-amz-checksum-sha512"), Err(S3ErrorCode::InvalidRequest));
@@ -535,7 +577,7 @@ mod tests {
     #[test]
     fn several_ranges_mean_the_whole_object() {
         for (range, kept) in [("bytes=0-1", true), ("bytes=0-1,3-4", false), ("lines=1-2", false)] {
-            let auth = signed("host");
+            let auth = signed("host;x-amz-date");
             let mut parts = parts("GET", "/b/k", &[("authorization", &*auth), ("range", range)]);
             check(&mut parts, &Settings::default(), NOW_S).unwrap();
             assert_eq!(parts.headers.contains_key(RANGE), kept, "{range}");

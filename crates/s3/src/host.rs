@@ -20,7 +20,7 @@ impl Hosts {
     }
 
     /// Returns the bucket that a `Host` header names, if it does.
-    fn bucket(&self, host: &str) -> Option<String> {
+    pub(crate) fn bucket(&self, host: &str) -> Option<String> {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,

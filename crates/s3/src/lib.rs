@@ -26,6 +26,7 @@ mod condition;
 mod credentials;
 mod empty;
 mod error;
+mod fields;
 mod head;
 mod host;
 mod list;

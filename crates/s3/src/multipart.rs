@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forebay_intake::attributes::Attributes;
 use forebay_intake::blocks::BlockReader;
 use forebay_intake::digest::Digest;
 use forebay_intake::upload::{FileBytes, Source};
@@ -36,13 +37,12 @@ use s3s::dto::{
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::access::Caller;
-use crate::condition::Conditions;
 use crate::error::of_intake;
-use crate::object::{Builder, Headers, StoredChecksum, tags_of_header};
-use crate::read::{kind, of_kind};
+use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
+use crate::object::{Builder, StoredChecksum, tags_of_header};
 use crate::service::Service;
 use crate::sums::{Algorithm, Expected, Reader};
-use crate::write::{Beside, WriteConditions, http_date, refuse_others, text_of};
+use crate::write::{Beside, WriteConditions, text_of};
 
 /// How long an upload is kept after its last change: seven days.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
@@ -194,35 +194,15 @@ impl Part {
 impl Service {
     pub(crate) async fn create_upload(
         &self,
-        input: CreateMultipartUploadInput,
+        mut input: CreateMultipartUploadInput,
     ) -> S3Result<CreateMultipartUploadOutput> {
-        let acl = input.acl.as_ref().map(s3s::dto::ObjectCannedACL::as_str);
-        let encryption =
-            input.server_side_encryption.as_ref().map(s3s::dto::ServerSideEncryption::as_str);
-        let storage = input.storage_class.as_ref().map(s3s::dto::StorageClass::as_str);
-        let is_locked = input.object_lock_mode.is_some()
-            || input.object_lock_legal_hold_status.is_some()
-            || input.object_lock_retain_until_date.is_some();
-        refuse_others(
-            acl,
-            encryption,
-            input.sse_customer_algorithm.as_deref(),
-            storage,
-            is_locked,
-        )?;
+        refuse_others!(input)?;
         self.key(&input.bucket, &input.key)?;
         self.bucket(&input.bucket).await?;
         let tags = input.tagging.as_deref().map(tags_of_header).transpose()?;
-        let headers = Headers {
-            cache_control: input.cache_control,
-            content_disposition: input.content_disposition,
-            content_encoding: input.content_encoding,
-            content_language: input.content_language,
-            content_type: input.content_type,
-            expires: http_date(input.expires.as_ref()),
-        };
+        let headers = headers_of!(input);
         let mut builder = Builder::default();
-        builder.describe(&headers.without_chunks(), input.metadata.as_ref())?;
+        builder.describe(&headers, input.metadata.as_ref())?;
         builder.tags(&tags.unwrap_or_default())?;
         let algorithm = match &input.checksum_algorithm {
             None => None,
@@ -350,17 +330,12 @@ impl Service {
 
     pub(crate) async fn copy_part(
         &self,
-        input: UploadPartCopyInput,
+        mut input: UploadPartCopyInput,
         caller: Option<&Caller>,
     ) -> S3Result<UploadPartCopyOutput> {
         let number = part_number(input.part_number)?;
         let group = self.open_upload(&input.bucket, &input.key, &input.upload_id).await?;
-        let conditions = Conditions {
-            matches: input.copy_source_if_match,
-            none_match: input.copy_source_if_none_match,
-            modified_since: input.copy_source_if_modified_since,
-            unmodified_since: input.copy_source_if_unmodified_since,
-        };
+        let conditions = source_conditions!(input);
         let file = self.source(&input.copy_source, &conditions, caller).await?;
         let (start, end) = copied_range(input.copy_source_range.as_deref(), file.record.size)?;
         let copied = Copied {
@@ -464,54 +439,26 @@ impl Service {
         let conditions = WriteConditions {
             matches: input.if_match.clone(),
             none_match: input.if_none_match.clone(),
+            ..WriteConditions::default()
         };
         let condition = self.condition(&key, &conditions).await?;
         let etag = joined_etag(&parts);
         let checksum = joined_checksum(&group, &parts);
         compare_checksum(&input, checksum.as_ref())?;
-        let object =
-            group.status.new.attributes.get(OBJECT).and_then(|text| hex::decode(text).ok());
-        let object =
-            object.and_then(|bytes| forebay_intake::attributes::Attributes::decode(&bytes).ok());
-        let object = object.ok_or_else(|| {
-            s3_error!(InternalError, "What was stored of the upload cannot be read; abort it")
-        })?;
-        let mut builder = Builder::from(object);
-        builder.etag(&etag)?;
-        builder.time(self.intake.now_ms())?;
-        builder.parts(&parts.iter().map(|part| part.size).collect::<Vec<_>>());
-        if let Some(checksum) = &checksum {
-            builder.checksum(checksum)?;
-        }
-        let attributes = builder.finish();
-        if let Some(whole) = whole_copy(&parts) {
-            if let Some(caller) = caller {
-                caller.may_read(&whole.bucket)?;
+        let object = Assembled {
+            key,
+            attributes: self.assembled_attributes(&group, &parts, &etag, checksum.as_ref())?,
+            condition,
+            size,
+        };
+        match whole_copy(&parts) {
+            Some(whole) if self.copied_file(whole).await?.record.size == size => {
+                if let Some(caller) = caller {
+                    caller.may_read(&whole.bucket)?;
+                }
+                self.copy(object.copy_of(whole, self.key(&whole.bucket, &whole.key)?)).await?;
             }
-            let copy = FileCopy {
-                from: self.key(&whole.bucket, &whole.key)?,
-                to: key,
-                source: Condition::OneOf(vec![whole.digest]),
-                condition,
-                comment: Some(String::new()),
-                attributes: Some(attributes),
-                idempotency: None,
-            };
-            let file = self.copied_file(whole).await?;
-            if file.record.size == size {
-                self.copy(copy).await?;
-            } else {
-                self.assemble(
-                    copy.to,
-                    parts,
-                    size,
-                    copy.attributes.unwrap_or_default(),
-                    copy.condition,
-                )
-                .await?;
-            }
-        } else {
-            self.assemble(key, parts, size, attributes, condition).await?;
+            _ => self.assemble(object, parts).await?,
         }
         let result = serialise(&etag, checksum.as_ref());
         let uploads = self.intake.uploads();
@@ -521,6 +468,29 @@ impl Service {
             tracing::warn!(%error, "could not remove the parts of a completed upload");
         }
         Ok(completed(&input, &result))
+    }
+
+    /// What the object of an upload has beside its bytes.
+    fn assembled_attributes(
+        &self,
+        group: &Group,
+        parts: &[Part],
+        etag: &str,
+        checksum: Option<&StoredChecksum>,
+    ) -> S3Result<Attributes> {
+        let stored =
+            group.status.new.attributes.get(OBJECT).and_then(|text| hex::decode(text).ok());
+        let stored = stored.and_then(|bytes| Attributes::decode(&bytes).ok());
+        let mut builder = Builder::from(stored.ok_or_else(|| {
+            s3_error!(InternalError, "What was stored of the upload cannot be read; abort it")
+        })?);
+        builder.etag(etag)?;
+        builder.time(self.intake.now_ms())?;
+        builder.parts(&parts.iter().map(|part| part.size).collect::<Vec<_>>());
+        if let Some(checksum) = checksum {
+            builder.checksum(checksum)?;
+        }
+        Ok(builder.finish())
     }
 
     /// Returns the parts that a client lists, in its order.
@@ -582,14 +552,8 @@ impl Service {
         if file.record.digest == copied.digest { Ok(file) } else { Err(gone()) }
     }
 
-    async fn assemble(
-        &self,
-        key: NameKey,
-        parts: Vec<Part>,
-        size: u64,
-        attributes: forebay_intake::attributes::Attributes,
-        condition: Condition,
-    ) -> S3Result<()> {
+    async fn assemble(&self, object: Assembled, parts: Vec<Part>) -> S3Result<()> {
+        let Assembled { key, attributes, condition, size } = object;
         let mut pieces = Vec::with_capacity(parts.len());
         for part in parts {
             pieces.push(match part.bytes {
@@ -615,6 +579,29 @@ impl Service {
         }
         self.put_assembled(key, attributes, condition, upload).await?;
         Ok(())
+    }
+}
+
+/// An object that is put together.
+struct Assembled {
+    key: NameKey,
+    attributes: Attributes,
+    condition: Condition,
+    size: u64,
+}
+
+impl Assembled {
+    /// The same as a copy of a whole object.
+    fn copy_of(self, whole: &Copied, from: NameKey) -> FileCopy {
+        FileCopy {
+            from,
+            to: self.key,
+            source: Condition::OneOf(vec![whole.digest]),
+            condition: self.condition,
+            comment: Some(String::new()),
+            attributes: Some(self.attributes),
+            idempotency: None,
+        }
     }
 }
 
@@ -873,13 +860,7 @@ fn completed(input: &CompleteMultipartUploadInput, result: &str) -> CompleteMult
         ..CompleteMultipartUploadOutput::default()
     };
     if let Some(checksum) = StoredChecksum::parse(checksum) {
-        let of = |algorithm| of_kind(&checksum, algorithm);
-        output.checksum_crc32 = of(Algorithm::Crc32);
-        output.checksum_crc32c = of(Algorithm::Crc32c);
-        output.checksum_crc64nvme = of(Algorithm::Crc64Nvme);
-        output.checksum_sha1 = of(Algorithm::Sha1);
-        output.checksum_sha256 = of(Algorithm::Sha256);
-        output.checksum_type = Some(kind(&checksum));
+        set_checksum!(output, &checksum);
     }
     output
 }

@@ -153,9 +153,10 @@ impl Builder {
         headers: &Headers,
         metadata: Option<&HashMap<String, String>>,
     ) -> S3Result<()> {
-        self.0.retain(|kind, name| {
-            !matches!(kind, AttributeKind::Metadata | AttributeKind::Header)
-                && !(kind == AttributeKind::Internal && name == TYPE)
+        self.0.retain(|kind, name| match kind {
+            AttributeKind::Metadata | AttributeKind::Header => false,
+            AttributeKind::Internal => name != TYPE,
+            AttributeKind::Tag => true,
         });
         let none = HashMap::new();
         let metadata = metadata.unwrap_or(&none);

@@ -33,6 +33,19 @@ fn standard() -> StorageClass {
     StorageClass::from_static(StorageClass::STANDARD)
 }
 
+/// An upload as it is listed.
+fn listed(status: &UploadStatus, key: String, id: String) -> MultipartUpload {
+    MultipartUpload {
+        initiated: Some(time(status.created_ms)),
+        initiator: Some(initiator()),
+        key: Some(key),
+        owner: Some(owner()),
+        storage_class: Some(standard()),
+        upload_id: Some(id),
+        ..MultipartUpload::default()
+    }
+}
+
 impl Service {
     pub(crate) async fn list_parts(&self, input: ListPartsInput) -> S3Result<ListPartsOutput> {
         let group = self.open_upload(&input.bucket, &input.key, &input.upload_id).await?;
@@ -153,15 +166,7 @@ impl Service {
                 }
                 None => {
                     last = Some((key.to_owned(), Some(id.clone())));
-                    uploads.push(MultipartUpload {
-                        initiated: Some(time(status.created_ms)),
-                        initiator: Some(initiator()),
-                        key: Some(encoding.write(key)),
-                        owner: Some(owner()),
-                        storage_class: Some(standard()),
-                        upload_id: Some(id),
-                        ..MultipartUpload::default()
-                    });
+                    uploads.push(listed(status, encoding.write(key), id));
                 }
             }
         }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use forebay_api::keys::{KeyRing, MasterKey};
 use forebay_api::serve::{Protocol, Refusal};
 use forebay_intake::Intake;
-use http::header::{CONTENT_SECURITY_POLICY, RETRY_AFTER};
+use http::header::{CONTENT_SECURITY_POLICY, HOST, RETRY_AFTER};
 use http::{HeaderValue, Request, StatusCode};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -36,6 +36,7 @@ const REQUEST_ID: &str = "x-request-id";
 pub struct Port {
     settings: Settings,
     credentials: Credentials,
+    hosts: Hosts,
     memory: ChunkMemory,
     service: OnceLock<S3Service>,
 }
@@ -53,8 +54,9 @@ impl Port {
     #[must_use]
     pub fn new(settings: Settings, keys: Arc<KeyRing>, master: MasterKey) -> Self {
         let credentials = Credentials::new(keys, master);
+        let hosts = Hosts::new(&settings.domains);
         let (memory, service) = (ChunkMemory::default(), OnceLock::new());
-        Self { settings, credentials, memory, service }
+        Self { settings, credentials, hosts, memory, service }
     }
 
     /// Serves the files of `intake` from now on. Only the first call counts.
@@ -70,7 +72,7 @@ impl Port {
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
             builder.set_auth(self.credentials.clone());
             builder.set_access(Access(self.credentials.clone()));
-            builder.set_host(Hosts::new(&self.settings.domains));
+            builder.set_host(self.hosts.clone());
             builder.set_validation(Names);
             builder.build()
         });
@@ -90,7 +92,11 @@ impl Port {
                 let chunked = Chunked::new(body, signed, declared, memory, fault.clone());
                 s3s::Body::http_body_unsync(chunked)
             }
-            Framing::Plain => sums::verified(body, &parts, fault.clone())?,
+            Framing::Plain => {
+                let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+                let has_bucket = host.is_some_and(|host| self.hosts.bucket(host).is_some());
+                sums::verified(body, &parts, has_bucket, fault.clone())?
+            }
         };
         parts.extensions.insert(fault.clone());
         let answered = service.call(Request::from_parts(parts, body)).await;

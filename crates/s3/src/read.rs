@@ -14,6 +14,7 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use crate::condition::Conditions;
 use crate::error::of_intake;
+use crate::fields::set_checksum;
 use crate::object::{Object, StoredChecksum};
 use crate::service::Service;
 use crate::sums::Algorithm;
@@ -109,13 +110,7 @@ impl Service {
             ..GetObjectOutput::default()
         };
         if let Some(checksum) = checksum {
-            let of = |algorithm| of_kind(&checksum, algorithm);
-            output.checksum_crc32 = of(Algorithm::Crc32);
-            output.checksum_crc32c = of(Algorithm::Crc32c);
-            output.checksum_crc64nvme = of(Algorithm::Crc64Nvme);
-            output.checksum_sha1 = of(Algorithm::Sha1);
-            output.checksum_sha256 = of(Algorithm::Sha256);
-            output.checksum_type = Some(kind(&checksum));
+            set_checksum!(output, &checksum);
         }
         self.intake.sent(wanted.range.end - wanted.range.start);
         output.body = Some(self.bytes(&file, wanted.range)?);
@@ -154,13 +149,7 @@ impl Service {
             ..HeadObjectOutput::default()
         };
         if let Some(checksum) = checksum {
-            let of = |algorithm| of_kind(&checksum, algorithm);
-            output.checksum_crc32 = of(Algorithm::Crc32);
-            output.checksum_crc32c = of(Algorithm::Crc32c);
-            output.checksum_crc64nvme = of(Algorithm::Crc64Nvme);
-            output.checksum_sha1 = of(Algorithm::Sha1);
-            output.checksum_sha256 = of(Algorithm::Sha256);
-            output.checksum_type = Some(kind(&checksum));
+            set_checksum!(output, &checksum);
         }
         Ok(output)
     }

@@ -375,12 +375,17 @@ fn compare(algorithm: Algorithm, expected: Option<&[u8]>, found: &[u8]) -> S3Res
 
 /// Returns a body, which compares itself with what the headers say of it if it is not that of an object.
 ///
-/// * `fault`: receives the difference.
+/// * `has_bucket`: the bucket is in the name of the host. `fault`: receives the difference.
 ///
 /// # Errors
 /// A checksum is malformed.
-pub(crate) fn verified(body: Body, parts: &Parts, fault: Fault) -> S3Result<s3s::Body> {
-    if is_object(parts) {
+pub(crate) fn verified(
+    body: Body,
+    parts: &Parts,
+    has_bucket: bool,
+    fault: Fault,
+) -> S3Result<s3s::Body> {
+    if is_object(parts, has_bucket) {
         return Ok(s3s::Body::http_body_unsync(body));
     }
     let expected = Expected::of(&parts.headers)?;
@@ -404,7 +409,11 @@ pub(crate) fn verified(body: Body, parts: &Parts, fault: Fault) -> S3Result<s3s:
 }
 
 /// Whether the body of a request is the bytes of an object or of a part.
-fn is_object(parts: &Parts) -> bool {
+///
+/// * `has_bucket`: the bucket is in the name of the host.
+fn is_object(parts: &Parts, has_bucket: bool) -> bool {
+    let path = parts.uri.path().trim_start_matches('/');
+    let key = if has_bucket { Some(path) } else { path.split_once('/').map(|(_, key)| key) };
     let query = parts.uri.query().unwrap_or_default();
     let is_plain = |name: &str| {
         let of_signature = ["AWSAccessKeyId", "Signature", "Expires"].contains(&name);
@@ -413,6 +422,7 @@ fn is_object(parts: &Parts) -> bool {
             || ["partNumber", "uploadId", "x-id"].contains(&name)
     };
     parts.method == Method::PUT
+        && key.is_some_and(|key| !key.is_empty())
         && form_urlencoded::parse(query.as_bytes()).all(|(name, _)| is_plain(&name))
 }
 
@@ -468,10 +478,10 @@ impl HttpBody for Verified {
             sha256.update(data);
             this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
             // Whoever knows the length need not read the end.
-            if this.left == Some(0) {
-                if let Err(broken) = this.compare() {
-                    return Poll::Ready(Some(Err(broken)));
-                }
+            if this.left == Some(0)
+                && let Err(broken) = this.compare()
+            {
+                return Poll::Ready(Some(Err(broken)));
             }
         }
         Poll::Ready(Some(Ok(frame)))
@@ -567,11 +577,13 @@ mod tests {
             ("PUT", "/b/k?tagging", true),
             ("PUT", "/b/k?partNumber=1&uploadId=x", false),
             ("PUT", "/b/k", false),
+            ("PUT", "/b", true),
+            ("PUT", "/b/", true),
         ] {
             let request = Request::builder().method(method).uri(target).header("content-md5", &md5);
             let parts = request.body(()).unwrap().into_parts().0;
             let fault = Fault::default();
-            let body = verified(Body::from(TEXT), &parts, fault.clone()).unwrap();
+            let body = verified(Body::from(TEXT), &parts, false, fault.clone()).unwrap();
             assert_eq!(BodyExt::collect(body).await.is_err(), fails, "{method} {target}");
             assert_eq!(fault.take().is_some(), fails);
         }

@@ -16,13 +16,14 @@ use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 
 use crate::access::Caller;
 use crate::chunks::Fault;
-use crate::condition::{Conditions, failed, names};
+use crate::condition::{Conditions, failed, names, seconds};
 use crate::empty::only_private;
 use crate::error::of_intake;
-use crate::object::{Builder, Headers, Object, StoredChecksum, tags_of_header, tags_of_set};
-use crate::read::{kind, of_kind, only_version, refuse_encryption};
+use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
+use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set};
+use crate::read::{only_version, refuse_encryption};
 use crate::service::Service;
-use crate::sums::{Algorithm, Expected, Reader};
+use crate::sums::{Expected, Reader};
 
 /// Maximum number of objects that one request deletes.
 const DELETED_MAX: usize = 1_000;
@@ -34,6 +35,9 @@ const DELETED_AT_ONCE: usize = 64;
 pub(crate) struct WriteConditions {
     pub(crate) matches: Option<ETagCondition>,
     pub(crate) none_match: Option<ETagCondition>,
+    /// Size of the object, and second in which it was stored.
+    pub(crate) size: Option<i64>,
+    pub(crate) modified_s: Option<i64>,
 }
 
 /// What of a request beside its input matters to a write.
@@ -49,14 +53,21 @@ pub(crate) fn text_of(value: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(value)
 }
 
-/// Refuses features that would silently do nothing.
-pub(crate) fn refuse_others(
-    acl: Option<&str>,
-    encryption: Option<&str>,
-    customer_key: Option<&str>,
-    storage: Option<&str>,
-    is_locked: bool,
-) -> S3Result<()> {
+/// What a request asks for that this server does not have.
+pub(crate) struct Others<'a> {
+    pub(crate) acl: Option<&'a str>,
+    pub(crate) encryption: Option<&'a str>,
+    pub(crate) customer_key: Option<&'a str>,
+    pub(crate) storage: Option<&'a str>,
+    pub(crate) is_locked: bool,
+}
+
+/// Refuses what would silently do nothing.
+///
+/// # Errors
+/// The error that S3 has for it.
+pub(crate) fn refuse_others(others: &Others<'_>) -> S3Result<()> {
+    let &Others { acl, encryption, customer_key, storage, is_locked } = others;
     only_private(acl)?;
     refuse_encryption(encryption.or(customer_key))?;
     if storage.is_some_and(|class| class != "STANDARD") {
@@ -84,25 +95,33 @@ impl Service {
         key: &NameKey,
         conditions: &WriteConditions,
     ) -> S3Result<Condition> {
+        let is_exact = conditions.size.is_some() || conditions.modified_s.is_some();
         match (&conditions.matches, &conditions.none_match) {
-            (None, None) => Ok(Condition::None),
+            (None, None) if !is_exact => Ok(Condition::None),
             (None, Some(ETagCondition::Any)) => {
                 if self.intake.find(key).await.map_err(of_intake)?.is_some() {
                     return Err(failed("If-None-Match"));
                 }
                 Ok(Condition::Absent)
             }
-            (Some(wanted), None) => {
+            (wanted, None) => {
                 let found = self.intake.find(key).await.map_err(of_intake)?;
                 let Some(found) = found else {
                     return Err(s3_error!(NoSuchKey, "The specified key does not exist."));
                 };
-                if !names(wanted, &Object(&found.record).etag(), false) {
+                let object = Object(&found.record);
+                let wanted = wanted.as_ref();
+                if wanted.is_some_and(|wanted| !names(wanted, &object.etag(), false)) {
                     return Err(failed("If-Match"));
                 }
+                if conditions.size.is_some_and(|size| size != object.size())
+                    || conditions.modified_s.is_some_and(|time| time != object.modified_s())
+                {
+                    return Err(failed("x-amz-if-match-size or x-amz-if-match-last-modified-time"));
+                }
                 Ok(match wanted {
-                    ETagCondition::Any => Condition::Present,
-                    ETagCondition::ETag(_) => Condition::OneOf(vec![found.record.digest]),
+                    Some(ETagCondition::Any) if !is_exact => Condition::Present,
+                    _ => Condition::OneOf(vec![found.record.digest]),
                 })
             }
             _ => Err(s3_error!(
@@ -132,20 +151,7 @@ impl Service {
         mut input: PutObjectInput,
         beside: Beside<'_>,
     ) -> S3Result<PutObjectOutput> {
-        let acl = input.acl.as_ref().map(s3s::dto::ObjectCannedACL::as_str);
-        let encryption =
-            input.server_side_encryption.as_ref().map(s3s::dto::ServerSideEncryption::as_str);
-        let storage = input.storage_class.as_ref().map(s3s::dto::StorageClass::as_str);
-        let is_locked = input.object_lock_mode.is_some()
-            || input.object_lock_legal_hold_status.is_some()
-            || input.object_lock_retain_until_date.is_some();
-        refuse_others(
-            acl,
-            encryption,
-            input.sse_customer_algorithm.as_deref(),
-            storage,
-            is_locked,
-        )?;
+        refuse_others!(input)?;
         if input.write_offset_bytes.is_some() {
             return Err(s3_error!(NotImplemented, "Objects cannot be appended to"));
         }
@@ -153,19 +159,15 @@ impl Service {
         let key = self.key(&input.bucket, &input.key)?;
         self.bucket(&input.bucket).await?;
         let tags = input.tagging.as_deref().map(tags_of_header).transpose()?;
-        let conditions =
-            WriteConditions { matches: input.if_match, none_match: input.if_none_match };
+        let conditions = WriteConditions {
+            matches: input.if_match.take(),
+            none_match: input.if_none_match.take(),
+            ..WriteConditions::default()
+        };
         let condition = self.condition(&key, &conditions).await?;
         let mut builder = Builder::default();
-        let headers = Headers {
-            cache_control: input.cache_control,
-            content_disposition: input.content_disposition,
-            content_encoding: input.content_encoding,
-            content_language: input.content_language,
-            content_type: input.content_type,
-            expires: http_date(input.expires.as_ref()),
-        };
-        builder.describe(&headers.without_chunks(), input.metadata.as_ref())?;
+        let headers = headers_of!(input);
+        builder.describe(&headers, input.metadata.as_ref())?;
         builder.tags(&tags.unwrap_or_default())?;
 
         let declared = input.content_length.and_then(|size| u64::try_from(size).ok());
@@ -187,17 +189,13 @@ impl Service {
             idempotency: None,
         };
         self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
-        let of = |algorithm| of_kind(&checksum, algorithm);
-        Ok(PutObjectOutput {
-            checksum_crc32: of(Algorithm::Crc32),
-            checksum_crc32c: of(Algorithm::Crc32c),
-            checksum_crc64nvme: of(Algorithm::Crc64Nvme),
-            checksum_sha1: of(Algorithm::Sha1),
-            checksum_sha256: of(Algorithm::Sha256),
-            checksum_type: Some(kind(&checksum)),
+        let mut output = PutObjectOutput {
             e_tag: Some(s3s::dto::ETag::Strong(etag)),
+            size: i64::try_from(received.size).ok(),
             ..PutObjectOutput::default()
-        })
+        };
+        set_checksum!(output, &checksum);
+        Ok(output)
     }
 
     /// Finds the source of a copy, if the caller may read it and its conditions hold.
@@ -225,38 +223,20 @@ impl Service {
 
     pub(crate) async fn copy_object(
         &self,
-        input: CopyObjectInput,
+        mut input: CopyObjectInput,
         caller: Option<&Caller>,
     ) -> S3Result<CopyObjectOutput> {
-        let acl = input.acl.as_ref().map(s3s::dto::ObjectCannedACL::as_str);
-        let encryption =
-            input.server_side_encryption.as_ref().map(s3s::dto::ServerSideEncryption::as_str);
-        let storage = input.storage_class.as_ref().map(s3s::dto::StorageClass::as_str);
-        let is_locked = input.object_lock_mode.is_some()
-            || input.object_lock_legal_hold_status.is_some()
-            || input.object_lock_retain_until_date.is_some();
-        refuse_others(
-            acl,
-            encryption,
-            input.sse_customer_algorithm.as_deref(),
-            storage,
-            is_locked,
-        )?;
+        refuse_others!(input)?;
         let to = self.key(&input.bucket, &input.key)?;
         self.bucket(&input.bucket).await?;
-        let conditions = Conditions {
-            matches: input.copy_source_if_match,
-            none_match: input.copy_source_if_none_match,
-            modified_since: input.copy_source_if_modified_since,
-            unmodified_since: input.copy_source_if_unmodified_since,
-        };
+        let conditions = source_conditions!(input);
         let file = self.source(&input.copy_source, &conditions, caller).await?;
         let replaces =
             is_replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
         let replaces_tags =
             is_replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
         let from = (file.record.namespace.clone(), file.record.name.clone());
-        if from == to && !replaces && storage.is_none() {
+        if from == to && !replaces && input.storage_class.is_none() {
             return Err(s3_error!(
                 InvalidRequest,
                 "This copy request is illegal because it is trying to copy an object to itself without \
@@ -264,20 +244,12 @@ impl Service {
                  attributes."
             ));
         }
-        let headers = Headers {
-            cache_control: input.cache_control,
-            content_disposition: input.content_disposition,
-            content_encoding: input.content_encoding,
-            content_language: input.content_language,
-            content_type: input.content_type,
-            expires: http_date(input.expires.as_ref()),
-        };
         let mut builder = Builder::from(file.record.attributes.clone());
         if from != to {
             builder.forget_upload();
         }
         if replaces {
-            builder.describe(&headers.without_chunks(), input.metadata.as_ref())?;
+            builder.describe(&headers_of!(input), input.metadata.as_ref())?;
         } else {
             // The type is kept even where only the server had found it.
             let found = Object(&file.record);
@@ -299,22 +271,8 @@ impl Service {
             idempotency: None,
         };
         let put = self.copy(copy).await?;
-        let object = Object(&put.file);
-        let mut result = CopyObjectResult {
-            e_tag: Some(object.tag()),
-            last_modified: Some(object.modified()),
-            ..CopyObjectResult::default()
-        };
-        if let Some(checksum) = object.checksum() {
-            let of = |algorithm| of_kind(&checksum, algorithm);
-            result.checksum_crc32 = of(Algorithm::Crc32);
-            result.checksum_crc32c = of(Algorithm::Crc32c);
-            result.checksum_crc64nvme = of(Algorithm::Crc64Nvme);
-            result.checksum_sha1 = of(Algorithm::Sha1);
-            result.checksum_sha256 = of(Algorithm::Sha256);
-            result.checksum_type = Some(kind(&checksum));
-        }
-        Ok(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() })
+        let copy_object_result = Some(copied(Object(&put.file)));
+        Ok(CopyObjectOutput { copy_object_result, ..CopyObjectOutput::default() })
     }
 
     /// Copies a file by name; its source may be gone by now.
@@ -377,14 +335,16 @@ impl Service {
     ) -> S3Result<DeleteObjectOutput> {
         self.bucket(&input.bucket).await?;
         only_version(input.version_id.as_deref())?;
-        if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
-            return Err(s3_error!(NotImplemented, "Only If-Match is supported as a condition"));
-        }
         // A key that cannot exist is deleted already.
         let Ok(key) = self.key(&input.bucket, &input.key) else {
             return Ok(DeleteObjectOutput::default());
         };
-        let conditions = WriteConditions { matches: input.if_match, none_match: None };
+        let conditions = WriteConditions {
+            matches: input.if_match,
+            none_match: None,
+            size: input.if_match_size,
+            modified_s: input.if_match_last_modified_time.as_ref().map(seconds),
+        };
         self.delete_one(&key, &conditions).await?;
         Ok(DeleteObjectOutput::default())
     }
@@ -442,7 +402,13 @@ impl Service {
         only_version(object.version_id.as_deref())?;
         let Ok(key) = self.key(bucket, &object.key) else { return Ok(()) };
         let matches = object.e_tag.clone().map(ETagCondition::ETag);
-        self.delete_one(&key, &WriteConditions { matches, none_match: None }).await
+        let conditions = WriteConditions {
+            matches,
+            none_match: None,
+            size: object.size,
+            modified_s: object.last_modified_time.as_ref().map(seconds),
+        };
+        self.delete_one(&key, &conditions).await
     }
 
     /// Gives a name to assembled bytes.
@@ -465,6 +431,19 @@ impl Service {
             self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
         Ok(put.file.digest)
     }
+}
+
+/// What a copy is answered with.
+fn copied(object: Object<'_>) -> CopyObjectResult {
+    let mut result = CopyObjectResult {
+        e_tag: Some(object.tag()),
+        last_modified: Some(object.modified()),
+        ..CopyObjectResult::default()
+    };
+    if let Some(checksum) = object.checksum() {
+        set_checksum!(result, &checksum);
+    }
+    result
 }
 
 /// Whether a directive replaces.

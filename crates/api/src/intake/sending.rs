@@ -53,7 +53,6 @@ impl Default for Sending {
 
 impl Sending {
     /// Returns a body that consists of a part of a blob file.
-    #[must_use]
     pub fn body(&self, reader: BlockReader, range: Range<u64>, digest: Digest) -> Body {
         body(reader, vec![Segment::Part(range)], digest, self.clone())
     }
