@@ -45,7 +45,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
-use sending::Sending;
+pub use sending::Sending;
 use tokio::sync::Semaphore;
 
 use crate::answer::pairs;

@@ -69,7 +69,7 @@ pub struct Settings {
 
 /// The running server.
 pub struct App {
-    pub(super) keys: KeyRing,
+    pub(super) keys: Arc<KeyRing>,
     /// Signs URLs, if there is one.
     pub(super) master: Option<MasterKey>,
     pub(super) sessions: Sessions,
@@ -100,7 +100,12 @@ impl App {
     /// * `recorder`: renders the metrics of the process.
     /// * `process`: a number that distinguishes the ids of its requests from those of others.
     #[must_use]
-    pub fn new(server: &Settings, keys: KeyRing, recorder: PrometheusHandle, process: u32) -> Self {
+    pub fn new(
+        server: &Settings,
+        keys: impl Into<Arc<KeyRing>>,
+        recorder: PrometheusHandle,
+        process: u32,
+    ) -> Self {
         let pace = Pace {
             idle: server.body_idle_timeout,
             rate_min: server.rate_min,
@@ -108,7 +113,7 @@ impl App {
         };
         let connections = Arc::<Registry>::default();
         Self {
-            keys,
+            keys: keys.into(),
             master: None,
             sessions: Sessions::default(),
             gate: Gate::new(&server.hosts, &server.cors_origins),

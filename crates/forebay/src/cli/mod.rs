@@ -42,6 +42,7 @@ mod pipeline_init;
 mod pipeline_run;
 mod presign;
 mod reference;
+mod s3;
 mod serve;
 mod server;
 mod settings;
@@ -101,6 +102,9 @@ enum Command {
     Key(key::Command),
     /// Print a URL for one request that needs no API key.
     Presign(presign::Args),
+    /// Print credentials for the S3-compatible port.
+    #[command(subcommand)]
+    S3(s3::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// List, fetch, store, remove and search the files of a server.
@@ -152,6 +156,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
         Command::Presign(args) => presign::run(&args),
+        Command::S3(command) => s3::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Files(command) => files::run(&command),
         Command::Ingest(args) => ingest::run(&args),
