@@ -101,6 +101,18 @@ impl Routes {
         self.add(path, HttpMethod::Delete, operation)
     }
 
+    /// Adds a route that returns headers alone.
+    #[must_use]
+    pub(crate) fn head(self, path: &str, operation: Operation) -> Self {
+        self.add(path, HttpMethod::Head, operation)
+    }
+
+    /// Adds a route that returns what is supported.
+    #[must_use]
+    pub(crate) fn options(self, path: &str, operation: Operation) -> Self {
+        self.add(path, HttpMethod::Options, operation)
+    }
+
     fn add(mut self, path: &str, method: HttpMethod, operation: Operation) -> Self {
         let Operation { described, responses, schemas } = operation;
         let described = responses.into_iter().fold(described, |described, (status, response)| {
@@ -194,6 +206,18 @@ impl Operation {
         self.body(true, text, None, &[BYTES])
     }
 
+    /// Accepts a body of bytes of this media type, or none.
+    #[must_use]
+    pub(crate) fn may_take(self, kind: &str, text: &str) -> Self {
+        self.body(false, text, None, &[kind])
+    }
+
+    /// Accepts a body of bytes of this media type.
+    #[must_use]
+    pub(crate) fn must_take(self, kind: &str, text: &str) -> Self {
+        self.body(true, text, None, &[kind])
+    }
+
     fn body(
         mut self,
         required: bool,
@@ -250,6 +274,13 @@ impl Operation {
     #[must_use]
     pub(crate) fn or_bytes(self, status: u16, kind: &str) -> Self {
         self.or(status, kind, bytes())
+    }
+
+    /// Answers this status with JSON of this type too, on request. The status has an answer already.
+    #[must_use]
+    pub(crate) fn or_json<T: ToSchema>(mut self, status: u16) -> Self {
+        let schema = self.schema::<T>();
+        self.or(status, JSON, schema)
     }
 
     fn or(mut self, status: u16, kind: &str, schema: RefOr<Schema>) -> Self {

@@ -1,6 +1,6 @@
 //! The face of Forebay: HTTP.
 //!
-//! - [`intake`], [`events`], [`inventory`], [`pipelines`], [`jobs`]: the routes of a subsystem, their answers
+//! - [`intake`], [`events`], [`inventory`], [`pipelines`], [`jobs`], [`uploads`]: the routes of a subsystem, their answers
 //!   and their description in `/openapi.json`.
 //! - [`serve`]: the server around them: connections, limits, keys, metrics, its own routes and pages.
 //! - [`keys`], [`tls`]: who may talk to it, and how.
@@ -24,9 +24,19 @@ mod query;
 pub mod serve;
 mod subsystem;
 pub mod tls;
+pub mod uploads;
 
 pub use subsystem::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed separately in the request metrics.
-pub const ROUTE_CLASSES: [&str; 8] =
-    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines", "jobs"];
+pub const ROUTE_CLASSES: [&str; 9] = [
+    "files",
+    "uploads",
+    "documents",
+    "ingest",
+    "database",
+    "events",
+    "inventories",
+    "pipelines",
+    "jobs",
+];

@@ -26,6 +26,7 @@ use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{
     BlobPlace, Delete, DocumentCommit, Entry, FileMove, FilePut, NamespaceChange, Outcome,
+    VersionsErased,
 };
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
@@ -344,23 +345,30 @@ pub(crate) fn replay(
 fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
     let (change, answered) = match entry {
         Entry::FilePut(put) => change_of_put(lsn, put),
-        Entry::FileMove(FileMove { put, from_namespace, from_name }) => {
+        Entry::FileMove(FileMove { put, from_namespace, from_name, keeps: keeps_from }) => {
             let (file, answered) = record_of_put(lsn, put);
             let from = (from_namespace.clone(), from_name.clone());
-            (Change::Move { file, from }, answered)
+            let (keeps, keeps_from) = (put.keeps, *keeps_from);
+            (Change::Move { file, from, keeps, keeps_from }, answered)
         }
         Entry::Namespace(NamespaceChange { changed_ms, namespace, attributes }) => {
             let (namespace, attributes) = (namespace.clone(), attributes.clone());
             (Change::Namespace { namespace, changed_ms: *changed_ms, attributes }, None)
         }
-        Entry::Delete(Delete { deleted_ms, namespace, name, idempotency }) => {
+        Entry::VersionsErased(VersionsErased { namespace, name, ids, .. }) => {
+            let (namespace, name, ids) = (namespace.clone(), name.clone(), ids.as_slice().into());
+            (Change::VersionsErased { namespace, name, ids }, None)
+        }
+        Entry::Delete(Delete { deleted_ms, namespace, name, keeps, idempotency }) => {
             let answered = idempotency.map(|record| Answered {
                 record,
                 status: 204,
                 answer: Vec::new(),
                 created_ms: *deleted_ms,
             });
-            let change = Change::Delete { namespace: namespace.clone(), name: name.clone() };
+            let (namespace, name) = (namespace.clone(), name.clone());
+            let kept_ms = keeps.then_some(*deleted_ms);
+            let change = Change::Delete { namespace, name, kept_ms };
             (change, answered)
         }
         Entry::DocumentCommit(DocumentCommit {
@@ -396,7 +404,7 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
         BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
         BlobPlace::File => Some(BlobLocation::File),
     };
-    (Change::Put { file, stored }, answered)
+    (Change::Put { file, stored, keeps: put.keeps }, answered)
 }
 
 /// The file that a put names, and the answer to its request.

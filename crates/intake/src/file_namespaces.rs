@@ -52,7 +52,8 @@ enum Step {
 }
 
 fn not_empty(namespace: &Namespace) -> IntakeError {
-    let text = format!("the namespace {namespace} has files; delete them first");
+    let text =
+        format!("the namespace {namespace} has files or versions of files; delete them first");
     IntakeError::rejected("namespace_not_empty", text)
 }
 
@@ -167,7 +168,7 @@ impl Intake {
         Ok(Step::Done { end: Some(end), changed: before.is_none() })
     }
 
-    /// Removes the record of a namespace that has no files.
+    /// Removes the record of a namespace that has neither files nor versions of files.
     ///
     /// * Returns `false` if it does not exist.
     ///
@@ -179,7 +180,8 @@ impl Intake {
         let filter = FileFilter { namespace: Some(namespace.clone()), ..FileFilter::default() };
         for _ in 0..ATTEMPTS_MAX {
             let generation = shared.pending.lock().generation();
-            if !self.list(filter.clone(), None, 1).await?.is_empty() {
+            let has_files = !self.list(filter.clone(), None, 1).await?.is_empty();
+            if has_files || shared.reader.has_versions(namespace)? {
                 return Err(not_empty(namespace));
             }
             match self.remove_step(namespace, generation)? {
@@ -202,11 +204,8 @@ impl Intake {
         if !pending.records.records.contains_key(namespace) {
             return Ok(Step::Done { end: pending.records.end, changed: false });
         }
-        if pending.has_files_in(namespace) {
-            return Err(not_empty(namespace));
-        }
-        // What was applied since the listing may have given a name in it.
-        if pending.generation() != generation {
+        // What was queued or applied since the listing may have given a name in it.
+        if pending.changes_files_in(namespace) || pending.generation() != generation {
             return Ok(Step::Again);
         }
         let appended = self.append_record(&mut pending, namespace, shared.now_ms(), None)?;

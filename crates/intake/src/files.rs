@@ -1,4 +1,4 @@
-//! Files: giving a name to bytes, deleting a name, finding the bytes again.
+//! Files: giving a name to bytes.
 //!
 //! A put is decided under the queue's lock: the bytes the name refers to, whether the new bytes are
 //! known, and the position of its entry in the log are one step, so two puts can never both
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_log::{AppendError, Appended, CommitError, Lsn};
+use forebay_log::{AppendError, Appended, Lsn};
 
 use crate::answer::{file_url, put_json};
 use crate::attributes::Attributes;
@@ -23,7 +23,7 @@ use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::IntakeError;
-use crate::format::{BlobPlace, Delete, Entry, FileMove, FilePut, IdempotencyRecord};
+use crate::format::{BlobPlace, FileMove, FilePut, IdempotencyRecord};
 use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
 use crate::shared::Shared;
 
@@ -54,6 +54,22 @@ pub(crate) struct Origin {
 }
 
 impl NewFile {
+    /// The file, once its entry is in the log.
+    fn record(&self, lsn: Lsn, created_ms: i64) -> FileRecord {
+        FileRecord {
+            id: lsn.0,
+            namespace: self.key.0.clone(),
+            name: self.key.1.clone(),
+            digest: self.digest,
+            size: self.size,
+            mime: self.mime.clone(),
+            category: self.category,
+            comment: self.comment.clone(),
+            created_ms,
+            attributes: self.attributes.clone(),
+        }
+    }
+
     /// The name that the same entry deletes.
     fn moved(&self) -> Option<&NameKey> {
         self.origin.as_ref().filter(|origin| origin.is_moved).map(|origin| &origin.key)
@@ -133,6 +149,7 @@ struct Asked {
     generation: u64,
     name: Option<(FileRecord, BlobRecord)>,
     blob: Option<BlobRecord>,
+    is_blob_asked: bool,
     /// The id of the name that the file is made of.
     origin: Option<u64>,
 }
@@ -153,20 +170,6 @@ enum Step {
     Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Put, Lsn),
-}
-
-/// The result of a delete under the lock.
-enum DeleteStep {
-    /// The catalogue has to be queried first.
-    Ask(u64),
-    /// The log's buffer is full.
-    Full,
-    /// There is nothing to delete, because of an entry that ends at this position.
-    Absent(Option<Lsn>),
-    /// The condition does not hold, because of an entry that ends at this position.
-    Refused(IntakeError, Option<Lsn>),
-    /// The entry is in the log.
-    Appended(Lsn),
 }
 
 impl Put {
@@ -260,9 +263,14 @@ impl Shared {
         let generation = pending.generation();
         let asked = asked.filter(|asked| asked.generation == generation);
         let name_seen = pending.name(&new.key);
-        let blob_seen = pending.blob(new.digest);
+        // What was asked of the catalogue stands for the tiers before it.
+        let is_blob_asked = asked.as_ref().is_some_and(|asked| asked.is_blob_asked);
+        let blob_seen = match is_blob_asked {
+            true => pending.blob(new.digest),
+            false => pending.look_up(new.digest),
+        };
         let ask_name = matches!(name_seen, NameSeen::Ask) && asked.is_none();
-        let ask_blob = matches!(blob_seen, BlobSeen::Ask) && asked.is_none();
+        let ask_blob = matches!(blob_seen, BlobSeen::Ask) && !is_blob_asked;
         let origin_seen = new.origin.as_ref().map(|origin| (origin, pending.name(&origin.key)));
         let ask_origin = matches!(origin_seen, Some((_, NameSeen::Ask)));
         if ask_name || ask_blob || ask_origin && asked.is_none() {
@@ -342,14 +350,17 @@ impl Shared {
             duplicate: known,
             replaced,
             created,
+            keeps: !created && pending.keeps_versions(&new.key.0),
             idempotency: new.idempotency,
             place,
         };
+        let keeps = entry.keeps;
         let header = match new.moved() {
             None => entry.encode_header(),
             Some(from) => {
                 let (from_namespace, from_name) = from.clone();
-                FileMove { put: entry, from_namespace, from_name }.encode()
+                let keeps = pending.keeps_versions(&from_namespace);
+                FileMove { put: entry, from_namespace, from_name, keeps }.encode()
             }
         };
         let inline = match place {
@@ -361,18 +372,7 @@ impl Shared {
             Err(AppendError::Full { .. }) => return Ok(Step::Full),
             Err(error) => return Err(IntakeError::Append(error)),
         };
-        let file = Arc::new(FileRecord {
-            id: lsn.0,
-            namespace: new.key.0.clone(),
-            name: new.key.1.clone(),
-            digest: new.digest,
-            size: new.size,
-            mime: new.mime.clone(),
-            category: new.category,
-            comment: new.comment.clone(),
-            created_ms,
-            attributes: new.attributes.clone(),
-        });
+        let file = Arc::new(new.record(lsn, created_ms));
         let stored = match place {
             BlobPlace::Existing => None,
             BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn.0)),
@@ -384,8 +384,11 @@ impl Shared {
             Arc::new(Answered { record, status, answer, created_ms })
         });
         let change = match new.moved() {
-            None => Change::Put { file, stored },
-            Some(from) => Change::Move { file, from: from.clone() },
+            None => Change::Put { file, stored, keeps },
+            Some(from) => {
+                let (from, keeps_from) = (from.clone(), pending.keeps_versions(&from.0));
+                Change::Move { file, from, keeps, keeps_from }
+            }
         };
         self.queue(pending, Queued { lsn, end, change, answered });
         Ok(Step::Appended(put, end))
@@ -401,7 +404,10 @@ impl Shared {
 
     /// The file with this name in the catalogue. That there is none is certain only if the catalogue
     /// is not damaged.
-    fn stored(&self, key: &NameKey) -> Result<Option<(FileRecord, BlobRecord)>, IntakeError> {
+    pub(crate) fn stored(
+        &self,
+        key: &NameKey,
+    ) -> Result<Option<(FileRecord, BlobRecord)>, IntakeError> {
         let found = self.reader.file(&key.0, &key.1)?;
         if found.is_none() {
             self.check_whole()?;
@@ -416,12 +422,20 @@ impl Shared {
         generation: u64,
     ) -> Result<Asked, IntakeError> {
         let name = if name { self.stored(&new.key)? } else { None };
-        let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
+        let is_blob_asked = blob;
+        let blob = match blob {
+            true => {
+                let found = self.reader.live_blob(new.digest)?;
+                self.pending.lock().learn(found, generation);
+                found
+            }
+            false => None,
+        };
         let origin = match &new.origin {
             Some(Origin { key, .. }) if origin => self.stored(key)?.map(|(file, _)| file.id),
             _ => None,
         };
-        Ok(Asked { generation, name, blob, origin })
+        Ok(Asked { generation, name, blob, is_blob_asked, origin })
     }
 
     /// Gives staged bytes their final name, but not during a removal.
@@ -436,188 +450,6 @@ impl Shared {
             .and_then(|kept| kept)
             .map_err(|source| IntakeError::Blob { act: "keep", source })
     }
-
-    /// Deletes a name; returns `false` if it does not exist.
-    pub(crate) async fn delete(
-        self: &Arc<Self>,
-        key: &NameKey,
-        condition: &Condition,
-        idempotency: Option<IdempotencyRecord>,
-    ) -> Result<bool, IntakeError> {
-        self.wait_for_room().await?;
-        let mut asked: Option<(u64, Option<Arc<FileRecord>>)> = None;
-        loop {
-            match self.delete_step(key, condition, idempotency, asked.take())? {
-                DeleteStep::Absent(end) => {
-                    self.certain(end).await?;
-                    return Ok(false);
-                }
-                DeleteStep::Refused(error, end) => {
-                    self.certain(end).await?;
-                    return Err(error);
-                }
-                DeleteStep::Full => self.log.room(16_384).await,
-                DeleteStep::Appended(end) => {
-                    self.committed(end).await?;
-                    return Ok(true);
-                }
-                DeleteStep::Ask(generation) => {
-                    let before = self.stored(key)?;
-                    asked = Some((generation, before.map(|(file, _)| Arc::new(file))));
-                }
-            }
-        }
-    }
-
-    fn delete_step(
-        &self,
-        key: &NameKey,
-        condition: &Condition,
-        idempotency: Option<IdempotencyRecord>,
-        asked: Option<(u64, Option<Arc<FileRecord>>)>,
-    ) -> Result<DeleteStep, IntakeError> {
-        let mut pending = self.pending.lock();
-        let generation = pending.generation();
-        let (before, before_end) = match pending.name(key) {
-            NameSeen::New => (None, None),
-            NameSeen::Pending(name) => (name.file, Some(name.end)),
-            NameSeen::Ask => match asked {
-                Some((asked, before)) if asked == generation => (before, None),
-                _ => return Ok(DeleteStep::Ask(generation)),
-            },
-        };
-        if let Err(error) = condition.check(before.as_deref()) {
-            return Ok(DeleteStep::Refused(error, before_end));
-        }
-        if before.is_none() {
-            return Ok(DeleteStep::Absent(before_end));
-        }
-        let end = self.append_delete(&mut pending, key, idempotency)?;
-        Ok(end.map_or(DeleteStep::Full, DeleteStep::Appended))
-    }
-
-    fn append_delete(
-        &self,
-        pending: &mut Pending,
-        key: &NameKey,
-        idempotency: Option<IdempotencyRecord>,
-    ) -> Result<Option<Lsn>, IntakeError> {
-        let deleted_ms = self.now_ms();
-        let (namespace, name) = key.clone();
-        let entry = Delete { deleted_ms, namespace, name, idempotency };
-        let Appended { lsn, end, .. } = match self.log.try_append(&[&entry.encode()]) {
-            Ok(appended) => appended,
-            Err(AppendError::Full { .. }) => return Ok(None),
-            Err(error) => return Err(IntakeError::Append(error)),
-        };
-        let answered = idempotency.map(|record| {
-            Arc::new(Answered { record, status: 204, answer: Vec::new(), created_ms: deleted_ms })
-        });
-        let change = Change::Delete { namespace: entry.namespace, name: entry.name };
-        self.queue(pending, Queued { lsn, end, change, answered });
-        Ok(Some(end))
-    }
-
-    /// The file with this name, as of everything acknowledged before the call.
-    pub(crate) async fn file(
-        &self,
-        key: &NameKey,
-    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
-        loop {
-            let (seen, generation) = {
-                let pending = self.pending.lock();
-                let seen = match pending.name(key) {
-                    NameSeen::Pending(name) => {
-                        let blob = name.file.as_ref().map(|file| pending.blob(file.digest));
-                        Some((name, blob))
-                    }
-                    NameSeen::New => return Ok(None),
-                    NameSeen::Ask => None,
-                };
-                (seen, pending.generation())
-            };
-            let Some((name, blob)) = seen else {
-                if let Some((file, blob)) = self.reader.file(&key.0, &key.1)? {
-                    return Ok(Some((Arc::new(file), blob)));
-                }
-                // The name may have been given, and applied, between the two lookups.
-                if self.pending.lock().generation() == generation {
-                    return self.check_whole().map(|()| None);
-                }
-                continue;
-            };
-            let (name, blob) = match self.committed(name.end).await {
-                Ok(()) => (name, blob),
-                // What was not acknowledged is not shown: the name keeps its previous state.
-                Err(IntakeError::Commit(CommitError::Stalled { .. })) => {
-                    let Some(name) = self.acknowledged_name(key) else {
-                        let found = self.stored(key)?;
-                        return Ok(found.map(|(file, blob)| (Arc::new(file), blob)));
-                    };
-                    let file = name.file.as_ref();
-                    let blob = file.map(|file| self.pending.lock().blob(file.digest));
-                    (name, blob)
-                }
-                Err(error) => return Err(error),
-            };
-            let Some(file) = name.file else { return Ok(None) };
-            let blob = match blob {
-                // A later put may have stored the same bytes again, in an entry that is not
-                // necessarily written yet. This name then uses the copy that the catalogue knows.
-                Some(BlobSeen::Stored(blob)) if !is_after(&blob, name.end) => Some(blob),
-                _ => self.reader.blob(file.digest)?,
-            };
-            if let Some(blob) = blob {
-                return Ok(Some((file, blob)));
-            }
-        }
-    }
-
-    /// The file whose name was given by the entry at `id`, if the name still refers to it.
-    pub(crate) async fn file_by_id(
-        &self,
-        id: u64,
-    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
-        let lsn = Lsn(id);
-        if lsn < self.log.start() || lsn >= self.log.end() {
-            return Ok(None);
-        }
-        // An id that was never given points into the middle of an entry: not a fault of the log.
-        let Ok(payload) = self.log.read(lsn) else { return Ok(None) };
-        let key = match Entry::decode(&payload) {
-            Ok(Entry::FilePut(put) | Entry::FileMove(FileMove { put, .. })) => {
-                (put.namespace, put.name)
-            }
-            _ => return Ok(None),
-        };
-        Ok(self.file(&key).await?.filter(|(file, _)| file.id == id))
-    }
-
-    /// The bytes of a blob kept in the log, checked against its digest's entry.
-    pub(crate) fn read_packed(&self, blob: &BlobRecord, lsn: u64) -> Result<Bytes, IntakeError> {
-        let payload = self
-            .log
-            .read(Lsn(lsn))
-            .map_err(|source| IntakeError::Read { lsn: Lsn(lsn), source })?;
-        let damaged = |found: String| IntakeError::Damaged { digest: blob.digest.to_hex(), found };
-        let header = match Entry::decode(&payload) {
-            Ok(Entry::FilePut(FilePut { digest, place: BlobPlace::Inline(bytes), .. }))
-                if digest == blob.digest =>
-            {
-                payload.len() - bytes.len()
-            }
-            Ok(_) => return Err(damaged(format!("the log holds another entry at {lsn}"))),
-            Err(error) => {
-                return Err(damaged(format!("the entry at {lsn} cannot be decoded: {error}")));
-            }
-        };
-        Ok(Bytes::from(payload).slice(header..))
-    }
-}
-
-/// Whether bytes are in a log entry at `end` or later.
-fn is_after(blob: &BlobRecord, end: Lsn) -> bool {
-    matches!(blob.place, BlobLocation::Entry(lsn) if lsn >= end.0)
 }
 
 /// Keeps one digest pinned until dropped.

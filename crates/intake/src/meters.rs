@@ -39,6 +39,29 @@ struct Meters {
     forwarded: Counter,
     forward_seconds: Histogram,
     forward_retries: Counter,
+    look_ups: [[Counter; 2]; 3],
+}
+
+/// A tier of the look-ups of content.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tier {
+    /// Blobs used a short while ago.
+    Memory,
+    /// The filter of everything that was stored.
+    Filter,
+    /// The catalogue.
+    Catalogue,
+}
+
+/// Counts a look-up, and whether the tier had the answer. For the catalogue: whether the content is stored.
+pub(crate) fn looked_up(tier: Tier, is_hit: bool) {
+    let [miss, hit] = &METERS.look_ups[tier as usize];
+    if is_hit { hit.increment(1) } else { miss.increment(1) }
+}
+
+fn look_ups(tier: &'static str) -> [Counter; 2] {
+    ["miss", "hit"]
+        .map(|result| counter!("forebay_intake_lookups_total", "tier" => tier, "result" => result))
 }
 
 static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
@@ -62,6 +85,7 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     forwarded: counter!("forebay_intake_database_documents_total"),
     forward_seconds: histogram!("forebay_intake_database_commit_seconds"),
     forward_retries: counter!("forebay_intake_database_retries_total"),
+    look_ups: ["memory", "filter", "catalogue"].map(look_ups),
 });
 
 pub(crate) fn file_put(duplicate: bool, bytes: u64) {

@@ -330,6 +330,7 @@ pub(crate) fn learn(
         known.insert_pair(namespace, name);
         known.insert_digest(digest);
     })?;
+    reader.for_each_version(|digest| known.insert_digest(digest))?;
     // Blobs without names are still stored until their space is reclaimed.
     for blob in reader.dead_blobs(usize::MAX)? {
         known.insert_digest(blob.digest);

@@ -356,6 +356,11 @@ impl Intake {
 }
 
 impl StoredFile {
+    /// A file and the blob that its record refers to.
+    pub(crate) fn of(record: Arc<FileRecord>, blob: BlobRecord) -> Self {
+        Self { record, blob }
+    }
+
     fn new((record, blob): (Arc<FileRecord>, BlobRecord)) -> Self {
         Self { record, blob }
     }

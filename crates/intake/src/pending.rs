@@ -15,11 +15,15 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use forebay_log::Lsn;
 
-use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
+use crate::catalogue::{
+    Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord, NamespaceRecord,
+};
 use crate::digest::Digest;
 use crate::file_namespaces::Records;
 use crate::known::Known;
+use crate::meters::Tier;
 use crate::names::{FileName, Namespace};
+use crate::recent::Recent;
 
 /// A name with its namespace.
 pub type NameKey = (Namespace, FileName);
@@ -91,6 +95,7 @@ pub(crate) struct Pending {
     pins: HashMap<Digest, u32>,
     doomed: HashSet<Digest>,
     known: Known,
+    recent: Recent,
     generation: u64,
     /// Records of namespaces, as of the newest entry.
     pub(crate) records: Records,
@@ -106,6 +111,7 @@ impl Pending {
             pins: HashMap::new(),
             doomed: HashSet::new(),
             known,
+            recent: Recent::default(),
             generation: 0,
             records,
         }
@@ -135,7 +141,9 @@ impl Pending {
                     Some(file.clone())
                 }
                 Change::Move { from, .. } if from == key => None,
-                Change::Delete { namespace, name } if *namespace == key.0 && *name == key.1 => None,
+                Change::Delete { namespace, name, .. } if *namespace == key.0 && *name == key.1 => {
+                    None
+                }
                 _ => return None,
             };
             Some(PendingName { end: queued.end, lsn: queued.lsn, file })
@@ -165,32 +173,74 @@ impl Pending {
         }
     }
 
-    /// Whether a queued change gives a name in this namespace.
-    pub(crate) fn has_files_in(&self, namespace: &Namespace) -> bool {
-        self.names.iter().any(|((of, _), name)| of == namespace && name.file.is_some())
+    /// Whether a namespace keeps what its names referred to.
+    pub(crate) fn keeps_versions(&self, namespace: &Namespace) -> bool {
+        self.records.records.get(namespace).is_some_and(NamespaceRecord::keeps_versions)
+    }
+
+    /// What the tiers before the catalogue know of a digest, for a decision about new bytes.
+    pub(crate) fn look_up(&mut self, digest: Digest) -> BlobSeen {
+        match self.blob(digest) {
+            BlobSeen::Ask => match self.recent.get(digest) {
+                Some(blob) => {
+                    crate::meters::looked_up(Tier::Memory, true);
+                    BlobSeen::Stored(blob)
+                }
+                None => {
+                    crate::meters::looked_up(Tier::Memory, false);
+                    crate::meters::looked_up(Tier::Filter, false);
+                    BlobSeen::Ask
+                }
+            },
+            BlobSeen::New => {
+                crate::meters::looked_up(Tier::Memory, false);
+                crate::meters::looked_up(Tier::Filter, true);
+                BlobSeen::New
+            }
+            seen => seen,
+        }
+    }
+
+    /// Remembers what the catalogue says of a digest; ignored if it has changed since.
+    pub(crate) fn learn(&mut self, blob: Option<BlobRecord>, generation: u64) {
+        crate::meters::looked_up(Tier::Catalogue, blob.is_some());
+        if let Some(blob) = blob
+            && generation == self.generation
+            && !self.doomed.contains(&blob.digest)
+        {
+            self.recent.insert(blob);
+        }
+    }
+
+    /// Whether a queued change is about a name in this namespace.
+    pub(crate) fn changes_files_in(&self, namespace: &Namespace) -> bool {
+        self.names.keys().any(|(of, _)| of == namespace)
     }
 
     /// Queues a change whose entry was just appended, under the same lock.
     pub(crate) fn push(&mut self, queued: Queued) {
         match &queued.change {
-            Change::Put { file, stored } => {
+            Change::Put { file, stored, .. } => {
                 self.push_name(&queued, file);
                 match stored {
                     Some(place) => self.push_blob(queued.lsn, file, *place),
                     None => *self.pins.entry(file.digest).or_insert(0) += 1,
                 }
             }
-            Change::Move { file, from } => {
+            Change::Move { file, from, .. } => {
                 self.push_name(&queued, file);
                 *self.pins.entry(file.digest).or_insert(0) += 1;
                 let gone = PendingName { end: queued.end, lsn: queued.lsn, file: None };
                 self.names.insert(from.clone(), gone);
             }
-            Change::Delete { namespace, name } => {
+            Change::Delete { namespace, name, .. } => {
                 let pending = PendingName { end: queued.end, lsn: queued.lsn, file: None };
                 self.names.insert((namespace.clone(), name.clone()), pending);
             }
-            Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
+            Change::Namespace { .. }
+            | Change::VersionsErased { .. }
+            | Change::Extents { .. }
+            | Change::Nothing => {}
         }
         if let Some(answered) = &queued.answered {
             let answered = PendingRequest::Answered(queued.end, answered.clone());
@@ -248,7 +298,7 @@ impl Pending {
     pub(crate) fn applied(&mut self, count: usize) {
         for queued in self.queue.drain(..count.min(self.queue.len())) {
             match queued.change {
-                Change::Put { file, stored } => {
+                Change::Put { file, stored, .. } => {
                     let key = (file.namespace.clone(), file.name.clone());
                     remove_if(&mut self.names, key, queued.lsn);
                     if stored.is_none() {
@@ -256,19 +306,23 @@ impl Pending {
                     } else if let MapEntry::Occupied(blob) = self.blobs.entry(file.digest)
                         && blob.get().lsn == queued.lsn
                     {
-                        blob.remove();
+                        let stored = blob.remove();
+                        self.recent.insert(stored.record);
                     }
                 }
-                Change::Move { file, from } => {
+                Change::Move { file, from, .. } => {
                     let key = (file.namespace.clone(), file.name.clone());
                     remove_if(&mut self.names, key, queued.lsn);
                     remove_if(&mut self.names, from, queued.lsn);
                     unpin(&mut self.pins, file.digest);
                 }
-                Change::Delete { namespace, name } => {
+                Change::Delete { namespace, name, .. } => {
                     remove_if(&mut self.names, (namespace, name), queued.lsn);
                 }
-                Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
+                Change::Namespace { .. }
+                | Change::VersionsErased { .. }
+                | Change::Extents { .. }
+                | Change::Nothing => {}
             }
             if let Some(answered) = queued.answered {
                 self.requests.remove(&answered.record.key);
@@ -310,6 +364,7 @@ impl Pending {
     pub(crate) fn doom(&mut self, digest: Digest) -> bool {
         let free = !self.pins.contains_key(&digest) && !self.blobs.contains_key(&digest);
         if free {
+            self.recent.forget(digest);
             self.doomed.insert(digest);
         }
         free

@@ -249,7 +249,13 @@ fn dead_documents(
                 extents.push(entry.lsn.0);
                 continue;
             }
-            Ok(Entry::FilePut(_) | Entry::FileMove(_) | Entry::Namespace(_) | Entry::Delete(_)) => {
+            Ok(
+                Entry::FilePut(_)
+                | Entry::FileMove(_)
+                | Entry::Namespace(_)
+                | Entry::VersionsErased(_)
+                | Entry::Delete(_),
+            ) => {
                 continue;
             }
             // Invalid, which `fsck` reports.

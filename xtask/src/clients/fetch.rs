@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use super::Stage;
+
 /// A missing requirement of a client, which is skipped.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -42,6 +44,32 @@ pub(super) fn step(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let last =
         said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
     Err(Missing(format!("{what}: {}", last.trim())).into())
+}
+
+/// Returns a Python with the packages of a list.
+///
+/// # Errors
+/// [`Missing`]: there is no Python, or the packages cannot be downloaded.
+pub(super) fn python(stage: &Stage, name: &str, list: &Path) -> anyhow::Result<PathBuf> {
+    need("python3")?;
+    let wanted =
+        std::fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    // A virtual environment contains its own path, so it is created in its final place.
+    let dir = stage.dir.join(name);
+    let program = dir.join("venv").join("bin").join("python");
+    let ready = dir.join("ready");
+    if std::fs::read_to_string(&ready).is_ok_and(|installed| installed == wanted) {
+        return Ok(program);
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
+    step(&mut venv, "cannot create a virtual environment")?;
+    let mut pip = Command::new(&program);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", "-r"]).arg(list);
+    step(&mut pip, "cannot download Python packages")?;
+    std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
+    Ok(program)
 }
 
 /// Makes a directory once: `make` fills a temporary one, which then takes the name.

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
@@ -17,7 +17,9 @@ use super::{Outcome, Stage, fetch, skip};
 const LIMIT_S: u32 = 180;
 
 pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
-    let python = prepare(stage)?;
+    // The validator and the generator, in the versions of `requirements.txt`.
+    let list = skip::path("openapi").join("requirements.txt");
+    let python = fetch::python(stage, "python-openapi", &list)?;
     let dir = stage.output.join("openapi");
     let server = Serve::start(&stage.binary, &dir)?;
     let mut check = Command::new(&python);
@@ -25,30 +27,6 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let (ended_well, said) = limited(&check, LIMIT_S)?;
     std::fs::write(dir.join("check.log"), &said)?;
     Ok(Outcome::of_lines(&said, ended_well))
-}
-
-/// Returns a Python with the validator and the generator, in the versions of `requirements.txt`.
-fn prepare(stage: &Stage) -> anyhow::Result<PathBuf> {
-    fetch::need("python3")?;
-    let list = skip::path("openapi").join("requirements.txt");
-    let wanted = std::fs::read_to_string(&list)
-        .with_context(|| format!("cannot read {}", list.display()))?;
-    // A virtual environment contains its own path, so it is created in its final place.
-    let dir = stage.dir.join("python-openapi");
-    let program = dir.join("venv").join("bin").join("python");
-    let ready = dir.join("ready");
-    if std::fs::read_to_string(&ready).is_ok_and(|installed| installed == wanted) {
-        return Ok(program);
-    }
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let mut venv = Command::new("python3");
-    venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
-    fetch::step(&mut venv, "cannot create a virtual environment")?;
-    let mut pip = Command::new(&program);
-    pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", "-r"]).arg(&list);
-    fetch::step(&mut pip, "cannot download Python packages")?;
-    std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
-    Ok(program)
 }
 
 /// A running `forebay serve`; killed when dropped.

@@ -129,6 +129,7 @@ const ROOMS: [Room; 23] = [
             "forebay-cache",
             "forebay-events",
             "forebay-inventory",
+            "forebay-jobs",
             "forebay-intake",
         ],
     },

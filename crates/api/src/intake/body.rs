@@ -17,7 +17,7 @@ use forebay_intake::upload::Source;
 
 /// A body being read.
 #[derive(Debug)]
-pub(super) struct PacedBody {
+pub(crate) struct PacedBody {
     body: Body,
     idle: Duration,
     rate_min: u64,
@@ -28,7 +28,7 @@ pub(super) struct PacedBody {
 }
 
 impl PacedBody {
-    pub(super) fn new(body: Body, limits: &IntakeLimits) -> Self {
+    pub(crate) fn new(body: Body, limits: &IntakeLimits) -> Self {
         Self {
             body,
             idle: limits.body_idle,

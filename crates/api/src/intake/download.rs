@@ -23,6 +23,7 @@ use super::condition::{check_read, etag, not_modified, range_applies};
 use super::details;
 use super::files::{name_key, not_found};
 use super::range::{Ranges, parse};
+use super::versions;
 use super::{Served, flag, problem, query, sending, unknown_option};
 
 /// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
@@ -33,11 +34,34 @@ pub(super) async fn by_name(
     Path((namespace, name)): Path<(String, String)>,
     request: Request,
 ) -> Response {
+    let request = request.into_parts().0;
+    if versions::is_asked(&request.uri) {
+        return of_version(&served, (&namespace, &name), &request).await;
+    }
     let found = async {
         let key = name_key(&namespace, &name)?;
         served.intake.find(&key).await?.ok_or_else(|| not_found(&key))
     };
-    answer(&served, found.await, &request.into_parts().0).await
+    answer(&served, found.await, &request).await
+}
+
+/// Answers with the history of a name, or the bytes of one version.
+async fn of_version(served: &Served, (namespace, name): (&str, &str), request: &Parts) -> Response {
+    let found = async {
+        let key = name_key(namespace, name)?;
+        match versions::asked(&request.uri)? {
+            None => versions::history(&served.intake, &key, &request.uri).await.map(Err),
+            Some(id) => {
+                let found = served.intake.find_version(&key, id).await?;
+                found.ok_or_else(|| versions::missing(&key)).map(Ok)
+            }
+        }
+    };
+    match found.await {
+        Ok(Ok(file)) => answer(served, Ok(file), request).await,
+        Ok(Err(history)) => history,
+        Err(error) => problem::answer(&error, &request.headers),
+    }
 }
 
 pub(super) async fn by_id(
@@ -161,7 +185,9 @@ fn wants_attachment(uri: &Uri) -> Result<bool, IntakeError> {
     for (name, value) in query(uri) {
         match name.as_str() {
             "download" => attachment = flag(&name, &value)?,
-            _ => return Err(unknown_option(&name, "download")),
+            // It has chosen the file.
+            "version" => {}
+            _ => return Err(unknown_option(&name, "download, version, versions")),
         }
     }
     Ok(attachment)

@@ -1,17 +1,19 @@
 //! Namespaces of files: listed, made to exist without files, and removed.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
-use forebay_intake::attributes::Attributes;
+use forebay_intake::catalogue::NamespaceRecord;
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::{StatusCode, Uri};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{json, page_limit, problem, query, unknown_option};
+use super::{json, json_body, page_limit, problem, query, unknown_option};
 
 /// Namespaces on a page by default.
 const PAGE: usize = 100;
@@ -24,10 +26,21 @@ pub(super) struct FileNamespaceAnswer {
     namespace: String,
     /// Whether it exists without files.
     explicit: bool,
+    /// Whether what its names referred to is kept as versions.
+    versions: bool,
     /// When it was made to exist without files, RFC 3339; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     created: Option<String>,
+}
+
+/// Settings of a namespace of files. What is absent stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceSettings {
+    /// Whether what its names refer to is kept as versions when it is replaced or deleted.
+    #[serde(default)]
+    versions: Option<bool>,
 }
 
 /// A page of namespaces.
@@ -44,7 +57,8 @@ impl FileNamespaceAnswer {
     fn of(found: &FileNamespace) -> Self {
         let created = found.record.as_ref().map(|record| time_text(record.created_ms));
         let namespace = found.namespace.as_str().to_owned();
-        Self { namespace, explicit: created.is_some(), created }
+        let versions = found.record.as_ref().is_some_and(NamespaceRecord::keeps_versions);
+        Self { namespace, explicit: created.is_some(), versions, created }
     }
 }
 
@@ -73,24 +87,100 @@ async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeE
     Ok(json(200, to_json(&FileNamespacePage { namespaces, next_cursor })))
 }
 
-pub(super) async fn put(
+/// A namespace of files and what it holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FileNamespaceSums {
+    /// The namespace.
+    #[serde(flatten)]
+    namespace: FileNamespaceAnswer,
+    /// Number of files.
+    files: u64,
+    /// Bytes of all files.
+    bytes: u64,
+    /// Bytes of different contents: each is counted once.
+    different_bytes: u64,
+    /// Files by category.
+    categories: BTreeMap<&'static str, CategorySums>,
+    /// When the oldest name was given, RFC 3339; null without files.
+    #[schema(required)]
+    oldest: Option<String>,
+    /// When the newest name was given, RFC 3339; null without files.
+    #[schema(required)]
+    newest: Option<String>,
+}
+
+/// Files of one category.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CategorySums {
+    /// Number of files.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+}
+
+pub(super) async fn get(
     State(intake): State<Intake>,
     Path(namespace): Path<String>,
     request: Request,
 ) -> Response {
-    match put_namespace(&intake, &namespace).await {
+    match get_namespace(&intake, &namespace).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, request.headers()),
     }
 }
 
-async fn put_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
+async fn get_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let record = intake.namespace_record(&namespace).await?;
-    let created = match record {
-        Some(_) => false,
-        None => intake.set_namespace(&namespace, Attributes::default()).await?,
+    let sums = intake.namespace_sums(&namespace).await?;
+    if record.is_none() && sums.files == 0 {
+        return Err(missing(&namespace));
+    }
+    let categories = sums.categories.into_iter();
+    let answer = FileNamespaceSums {
+        namespace: FileNamespaceAnswer::of(&FileNamespace { namespace, record }),
+        files: sums.files,
+        bytes: sums.bytes,
+        different_bytes: sums.different_bytes,
+        categories: categories
+            .map(|(category, (files, bytes))| (category, CategorySums { files, bytes }))
+            .collect(),
+        oldest: sums.oldest_ms.map(time_text),
+        newest: sums.newest_ms.map(time_text),
     };
+    Ok(json(200, to_json(&answer)))
+}
+
+fn missing(namespace: &Namespace) -> IntakeError {
+    IntakeError::NotFound { what: format!("namespace {namespace}") }
+}
+
+pub(super) async fn put(
+    State(intake): State<Intake>,
+    Path(namespace): Path<String>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    match put_namespace(&intake, &namespace, body).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, &parts.headers),
+    }
+}
+
+async fn put_namespace(
+    intake: &Intake,
+    namespace: &str,
+    body: Body,
+) -> Result<Response, IntakeError> {
+    let namespace = Namespace::parse(namespace)?;
+    let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
+    let before = intake.namespace_record(&namespace).await?;
+    let attributes = before.as_ref().map(|record| record.attributes.clone()).unwrap_or_default();
+    let attributes = match settings.versions {
+        Some(keeps) => NamespaceRecord::with_versions(attributes, keeps)?,
+        None => attributes,
+    };
+    let created = intake.set_namespace(&namespace, attributes).await?;
     let record = intake.namespace_record(&namespace).await?;
     let answer = FileNamespaceAnswer::of(&FileNamespace { namespace, record });
     Ok(json(if created { 201 } else { 200 }, to_json(&answer)))
@@ -110,7 +200,7 @@ pub(super) async fn delete(
 async fn delete_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     if !intake.remove_namespace(&namespace).await? {
-        return Err(IntakeError::NotFound { what: format!("namespace {namespace}") });
+        return Err(missing(&namespace));
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

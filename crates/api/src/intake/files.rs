@@ -22,6 +22,7 @@ use super::condition::{self, etag};
 use super::content::Content;
 use super::details;
 use super::unknown_option;
+use super::versions;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 
 /// Files on a page by default.
@@ -134,6 +135,9 @@ async fn delete_file(
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
     let key = name_key(namespace, name)?;
+    if versions::is_asked(uri) {
+        return versions::erase(intake, &key, uri, headers).await;
+    }
     let condition = condition::of_write(headers)?;
     let print = Fingerprint::of(&[b"DELETE", uri.path().as_bytes()]).finish();
     let (record, _held) = match claim(intake, headers).await? {
@@ -266,7 +270,7 @@ fn listing(uri: &Uri) -> Result<Listing, IntakeError> {
 }
 
 /// A time: RFC 3339, or milliseconds since 1970.
-fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
+pub(super) fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
     if let Ok(ms) = value.parse() {
         return Ok(ms);
     }

@@ -13,6 +13,20 @@ use super::body::PacedBody;
 /// Maximum number of bytes of a request's JSON.
 const SIZE_MAX: usize = 1 << 20;
 
+/// Like [`read`], for a body that may be empty.
+///
+/// # Errors
+/// As [`read`].
+pub(super) async fn read_optional<T: DeserializeOwned + Default>(
+    body: Body,
+    limits: &IntakeLimits,
+) -> Result<T, IntakeError> {
+    match bytes(body, limits).await? {
+        json if json.trim_ascii().is_empty() => Ok(T::default()),
+        json => parse(&json),
+    }
+}
+
 /// Reads and parses a body.
 ///
 /// # Errors
@@ -22,6 +36,10 @@ pub(super) async fn read<T: DeserializeOwned>(
     body: Body,
     limits: &IntakeLimits,
 ) -> Result<T, IntakeError> {
+    parse(&bytes(body, limits).await?)
+}
+
+async fn bytes(body: Body, limits: &IntakeLimits) -> Result<Vec<u8>, IntakeError> {
     let mut body = PacedBody::new(body, limits);
     let mut json = Vec::new();
     while let Some(bytes) = body.next().await? {
@@ -31,10 +49,14 @@ pub(super) async fn read<T: DeserializeOwned>(
         }
         json.extend_from_slice(&bytes);
     }
+    Ok(json)
+}
+
+fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, IntakeError> {
     // An array would be taken for the members of a structure in their order.
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(IntakeError::rejected("json", "the body must be a JSON object"));
     }
-    serde_json::from_slice(&json)
+    serde_json::from_slice(json)
         .map_err(|error| IntakeError::rejected("json", format!("the body: {error}")))
 }

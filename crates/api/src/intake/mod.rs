@@ -15,6 +15,7 @@ mod database;
 mod details;
 mod documents;
 mod download;
+mod duplicates;
 mod file_namespaces;
 mod files;
 mod follow;
@@ -25,9 +26,11 @@ mod openapi;
 mod parts;
 mod problem;
 mod range;
+mod search;
 mod sending;
 mod store;
 mod transfers;
+mod versions;
 
 use std::sync::Arc;
 
@@ -66,18 +69,24 @@ impl FromRef<Served> for Intake {
 pub fn router(intake: &Intake) -> Router {
     Router::new()
         .route("/v1/files", get(files::list))
+        .route("/v1/files/search", get(search::search))
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
-            put(files::put).get(download::by_name).patch(details::patch).delete(files::delete),
+            put(files::put)
+                .get(download::by_name)
+                .post(versions::restore)
+                .patch(details::patch)
+                .delete(files::delete),
         )
+        .route("/v1/files/duplicates", get(duplicates::list))
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))
         .route("/v1/namespaces", get(file_namespaces::list))
         .route(
             "/v1/namespaces/{namespace}",
-            put(file_namespaces::put).delete(file_namespaces::delete),
+            get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))
@@ -93,8 +102,9 @@ pub fn router(intake: &Intake) -> Router {
         })
 }
 
+pub(crate) use body::PacedBody;
 pub(crate) use openapi::with_form;
-pub(crate) use problem::may_pass;
+pub(crate) use problem::{answer as refuse, classify, may_pass};
 
 /// Returns the description of the routes.
 #[must_use]

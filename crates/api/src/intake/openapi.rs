@@ -18,10 +18,14 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
 use super::details::FilePatch;
-use super::file_namespaces::{FileNamespaceAnswer, FileNamespacePage};
+use super::duplicates::DuplicateReport;
+use super::file_namespaces::{
+    FileNamespaceAnswer, FileNamespacePage, FileNamespaceSums, NamespaceSettings,
+};
 use super::transfers::{Deletions, TransferResults, Transfers};
+use super::versions::{ErasedVersions, FileHistory};
 use crate::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
+    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, needed, path, query,
 };
 use crate::jobs::accepts_jobs;
 
@@ -30,14 +34,14 @@ const FILES: &str =
 const DOCUMENTS: &str = "JSON documents, as rows of a table or members of a collection.";
 const TARGETS: [&str; 3] = ["auto", "table", "collection"];
 const JSON_PARTS: [&str; 3] = ["both", "file", "documents"];
-const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
-const CURSOR: &str = "next_cursor of the previous page";
+pub(super) const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
+pub(super) const CURSOR: &str = "next_cursor of the previous page";
 
 const KEY_IN_USE: (u16, &str) = (409, "A request with this Idempotency-Key is in progress");
 const CONDITION: (u16, &str) = (412, "The condition does not hold");
 const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
-const BUSY: (u16, &str) = (429, "Too many operations are in progress");
-const STORAGE: (u16, &str) =
+pub(super) const BUSY: (u16, &str) = (429, "Too many operations are in progress");
+pub(super) const STORAGE: (u16, &str) =
     (503, "Storage has failed or is busy; nothing is acknowledged meanwhile");
 const FULL: (u16, &str) = (507, "The disk is full");
 const ETAG: &str = "The file's SHA-256, in quotation marks";
@@ -84,6 +88,7 @@ pub(super) fn document() -> OpenApi {
         .tag("files", FILES)
         .tag("documents", DOCUMENTS)
         .get("/v1/files", list_files())
+        .get("/v1/files/search", super::search::described())
         .get(
             "/v1/files/{id}",
             get_file(
@@ -93,16 +98,16 @@ pub(super) fn document() -> OpenApi {
             ),
         )
         .put("/v1/files/{namespace}/{name}", put_file())
-        .get(
-            "/v1/files/{namespace}/{name}",
-            get_file("get_file_by_name", "Get a file by its name", name_parameters().into()),
-        )
+        .get("/v1/files/{namespace}/{name}", get_file_by_name())
+        .post("/v1/files/{namespace}/{name}", restore_file())
         .patch("/v1/files/{namespace}/{name}", patch_file())
         .delete("/v1/files/{namespace}/{name}", delete_file())
         .post("/v1/files/copy", transfers("copy_files", "Give further names to files"))
         .post("/v1/files/move", transfers("move_files", "Rename files"))
         .post("/v1/files/delete", delete_files())
         .get("/v1/namespaces", file_namespaces())
+        .get("/v1/files/duplicates", duplicates())
+        .get("/v1/namespaces/{namespace}", get_namespace())
         .put("/v1/namespaces/{namespace}", put_namespace())
         .delete("/v1/namespaces/{namespace}", delete_namespace())
         .post("/v1/ingest", ingest())
@@ -188,6 +193,42 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
             (400, "A parameter is invalid"),
             (404, "There is no such file"),
             (416, "The requested range does not exist"),
+        ])
+}
+
+fn get_file_by_name() -> Operation {
+    get_file("get_file_by_name", "Get a file by its name", name_parameters().into())
+        .parameters([
+            query("version", Kind::Text, "Id of an earlier version, whose bytes are sent"),
+            query("versions", Kind::Flag, "Send the history of the name instead of the bytes"),
+            query("limit", LIMIT, "Of the history: maximum number of versions"),
+            query("cursor", Kind::Text, "Of the history: next_cursor of the previous page"),
+        ])
+        .or_json::<FileHistory<'static>>(200)
+}
+
+fn restore_file() -> Operation {
+    Operation::new("files", "restore_file", "Make an earlier version the current file again")
+        .parameters(name_parameters())
+        .parameter(needed("restore", Kind::Text, "Id of the version"))
+        .parameters([
+            idempotency_key(),
+            header("If-Match", "An ETag: only if the name refers to those bytes"),
+            header("If-None-Match", "*: only if the name does not exist"),
+        ])
+        .json::<PutAnswer<'static>>(201, "The name did not exist")
+        .json::<PutAnswer<'static>>(200, "The name existed")
+        .header(200, "ETag", ETAG)
+        .header(201, "ETag", ETAG)
+        .problems(&[
+            (400, "The name or the id is invalid"),
+            (404, "There is no such version"),
+            KEY_IN_USE,
+            CONDITION,
+            (422, "The Idempotency-Key belongs to another request"),
+            BUSY,
+            STORAGE,
+            FULL,
         ])
 }
 
@@ -285,9 +326,30 @@ fn file_namespaces() -> Operation {
         .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
 }
 
+fn get_namespace() -> Operation {
+    Operation::new("files", "get_file_namespace", "Add up the files of a namespace")
+        .parameter(path("namespace", "The namespace"))
+        .json::<FileNamespaceSums>(200, "What the namespace holds")
+        .problems(&[
+            (400, "The name is invalid"),
+            (404, "It has neither files nor a record"),
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn duplicates() -> Operation {
+    let summary = "List the contents with several names that save the most space";
+    Operation::new("files", "list_duplicates", summary)
+        .parameter(query("limit", LIMIT, "Maximum number of contents; the default is 100"))
+        .json::<DuplicateReport<'static>>(200, "The contents, each with some of its names")
+        .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
+}
+
 fn put_namespace() -> Operation {
     Operation::new("files", "put_file_namespace", "Make a namespace exist without files")
         .parameter(path("namespace", "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"))
+        .takes::<NamespaceSettings>(false, "Settings of the namespace")
         .json::<FileNamespaceAnswer>(201, "It exists without files from now on")
         .json::<FileNamespaceAnswer>(200, "It did already")
         .problems(&[(400, "The name is invalid"), STORAGE, FULL])
@@ -317,8 +379,15 @@ fn delete_file() -> Operation {
     .parameters([
         idempotency_key(),
         header("If-Match", "An ETag: removes the name only if it refers to those bytes"),
+        query("version", Kind::Text, "Erase this earlier version instead, for good"),
+        query(
+            "prune",
+            Kind::Count(0, u64::MAX),
+            "Erase all earlier versions but the newest instead",
+        ),
     ])
     .empty(204, "Removed")
+    .json::<ErasedVersions>(200, "The number of erased versions")
     .problems(&[
         (400, "The name is invalid"),
         (404, "There is no such file"),
@@ -500,7 +569,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 15);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 16);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

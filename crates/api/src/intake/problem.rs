@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use forebay_base::error_chain::chain;
+use forebay_intake::uploads::UploadError;
 use forebay_intake::{IntakeError, Shortage};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -9,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::problem::Problem;
 
 /// Answers a failed request. A fault of the server is logged with the request's id.
-pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
+pub(crate) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let (status, code) = classify(error);
     if status.is_server_error() {
         let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
@@ -18,9 +19,11 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let message = match error {
         // Clients see what they can act on. The rest is in the log.
         IntakeError::Catalogue(_)
+        | IntakeError::Search(_)
         | IntakeError::Ask(_)
         | IntakeError::OpenDocuments(_)
         | IntakeError::Blob { .. }
+        | IntakeError::Upload(UploadError::Io { .. })
         | IntakeError::Read { .. } => {
             format!("{error}; the server's log has the details under the request id")
         }
@@ -34,7 +37,7 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
 }
 
 /// The status and the stable code of an error; also used for the parts of a batch.
-pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
+pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     match error.shortage() {
         Some(Shortage::Space) => return (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
         Some(Shortage::Passing) => return (StatusCode::SERVICE_UNAVAILABLE, "storage_busy"),
@@ -64,6 +67,7 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "storage")
         }
+        IntakeError::Upload(error) => crate::uploads::classify(error),
         IntakeError::Damaged { .. } | IntakeError::ViewDamaged { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "damaged")
         }

@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod limit;
 mod master;
+pub(crate) mod presign;
 mod ring;
 mod token;
 

@@ -7,6 +7,7 @@ use utoipa::openapi::info::{InfoBuilder, LicenseBuilder};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use crate::describe::{JsonObject, Operation, Routes, TEXT};
+use crate::serve::presign::{PresignAnswer, PresignRequest};
 
 /// State of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -82,6 +83,22 @@ pub(crate) fn shell_api() -> OpenApi {
             "/openapi.json",
             operation("get_openapi", "Get this API description")
                 .json::<JsonObject>(200, "An OpenAPI 3.1 document."),
+        )
+        .post(
+            "/v1/presign",
+            operation("presign", "Get a URL for one request that needs no API key")
+                .text(
+                    "The URL acts for the key that asks for it: it permits nothing that the key \
+                     does not permit when it is used, and is invalid once the key is revoked.",
+                )
+                .takes::<PresignRequest>(true, "The request to be signed")
+                .json::<PresignAnswer>(200, "The URL")
+                .problems(&[
+                    (400, "The request cannot be signed, or the server requires no keys"),
+                    (401, "The API key is missing or unknown"),
+                    (403, "The API key does not permit the request to be signed"),
+                    (503, "The server has no master key"),
+                ]),
         )
         .document();
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0"));

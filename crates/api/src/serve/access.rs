@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Uri};
 
 use crate::keys::{Area, Denied, Grant, Scope};
 use crate::query;
+use crate::uploads;
 
 /// The resource of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub(super) fn check(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Denied> {
+    if uri.path() == super::presign::PATH {
+        // What is checked there is the request that is to be signed.
+        return Ok(());
+    }
     grant.allow(scope(method, uri.path(), headers))?;
     if !grant.is_limited() {
         return Ok(());
@@ -55,6 +60,7 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
     };
     match *method {
         _ if admin => Scope::Admin,
+        _ if below("uploads") && *method != Method::GET => of_upload(method, path, headers),
         Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
         // What is deeper than a namespace changes what is stored.
         Method::POST if below("events") || is_namespace(path) => Scope::Append,
@@ -63,6 +69,23 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
             Some(value) if value.as_bytes() == b"*" => Scope::Append,
             _ => Scope::Write,
         },
+        _ => Scope::Write,
+    }
+}
+
+/// Returns the scope of a request that begins, continues or ends an upload. Its id proves that the client
+/// may continue it.
+fn of_upload(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
+    let is_new_only = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
+    let is_one = path.strip_prefix("/v1/uploads/").is_some_and(|id| !id.is_empty());
+    let method = match *method {
+        Method::POST if is_one => uploads::overriding(headers).unwrap_or(Method::POST),
+        _ => method.clone(),
+    };
+    match method {
+        Method::HEAD | Method::OPTIONS => Scope::Append,
+        Method::PATCH if is_one => Scope::Append,
+        Method::POST if !is_one && is_new_only => Scope::Append,
         _ => Scope::Write,
     }
 }
@@ -85,7 +108,7 @@ fn subject(uri: &Uri) -> Subject<'_> {
         Err(_) => Subject::Everything,
     };
     match (area, name, more) {
-        ("files", None, None) => by_parameter(uri, Area::Files, "namespace"),
+        ("files", None | Some("search"), None) => by_parameter(uri, Area::Files, "namespace"),
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
@@ -120,6 +143,11 @@ mod tests {
     fn each_method_needs_its_scope_and_admin_routes_admin() {
         let none = HeaderMap::new();
         let new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+        let over = |method| {
+            let name = http::HeaderName::from_static("x-http-method-override");
+            HeaderMap::from_iter([(name, HeaderValue::from_static(method))])
+        };
+        let (patch, delete) = (over("PATCH"), over("DELETE"));
         for (method, path, headers, needed) in [
             (Method::GET, "/v1/files", &none, Scope::Read),
             (Method::HEAD, "/v1/files", &none, Scope::Read),
@@ -136,6 +164,20 @@ mod tests {
             (Method::POST, "/v1/files/copy", &none, Scope::Write),
             (Method::PATCH, "/v1/files/x/y", &none, Scope::Write),
             (Method::PUT, "/v1/namespaces/x", &new, Scope::Write),
+            (Method::GET, "/v1/uploads", &none, Scope::Read),
+            (Method::GET, "/v1/uploads/x", &none, Scope::Read),
+            (Method::POST, "/v1/uploads", &none, Scope::Write),
+            (Method::POST, "/v1/uploads", &new, Scope::Append),
+            (Method::POST, "/v1/uploads/x", &new, Scope::Write),
+            (Method::POST, "/v1/uploads/x", &patch, Scope::Append),
+            (Method::POST, "/v1/uploads/x", &delete, Scope::Write),
+            (Method::POST, "/v1/uploads", &patch, Scope::Write),
+            (Method::PATCH, "/v1/uploads/x", &none, Scope::Append),
+            (Method::PATCH, "/v1/uploads", &none, Scope::Write),
+            (Method::HEAD, "/v1/uploads/x", &none, Scope::Append),
+            (Method::OPTIONS, "/v1/uploads", &none, Scope::Append),
+            (Method::DELETE, "/v1/uploads/x", &none, Scope::Write),
+            (Method::DELETE, "/v1/uploadsx", &none, Scope::Write),
             (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
             (Method::GET, "/v1/admin/x", &none, Scope::Admin),
             (Method::GET, "/v1/administer", &none, Scope::Read),
@@ -166,6 +208,9 @@ mod tests {
             ("/v1/files/in%FF/a", "everything"),
             ("/v1/files?prefix=in", "everything"),
             ("/v1/files/01ABC", "everything"),
+            ("/v1/files/search?q=x&namespace=in", "Files:in"),
+            ("/v1/files/search?q=x", "everything"),
+            ("/v1/files/search/x", "Files:search"),
             ("/v1/ingest", "everything"),
             ("/v1/namespaces/in", "Files:in"),
             ("/v1/namespaces", "everything"),

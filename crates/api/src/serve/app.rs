@@ -17,7 +17,7 @@ use super::shares::Shares;
 use super::shell_routes;
 use super::shutdown::{Stage, Stop};
 use crate::Subsystem;
-use crate::keys::KeyRing;
+use crate::keys::{KeyRing, MasterKey};
 
 /// Maximum time for aborted connections to end.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
@@ -70,6 +70,8 @@ pub struct Settings {
 /// The running server.
 pub struct App {
     pub(super) keys: Arc<KeyRing>,
+    /// Signs URLs, if there is one.
+    pub(super) master: Option<MasterKey>,
     pub(super) sessions: Sessions,
     pub(super) gate: Gate,
     pub(super) output: Output,
@@ -112,6 +114,7 @@ impl App {
         let connections = Arc::<Registry>::default();
         Self {
             keys: keys.into(),
+            master: None,
             sessions: Sessions::default(),
             gate: Gate::new(&server.hosts, &server.cors_origins),
             output: Output::new(server.output_memory_max, Arc::clone(&connections)),
@@ -132,6 +135,13 @@ impl App {
             shares: Shares::new(server.requests_in_flight_max, server.client_share_max as usize),
             epoch: Instant::now(),
         }
+    }
+
+    /// Lets the server sign URLs with the secret of its data directory.
+    #[must_use]
+    pub fn signing_with(mut self, master: MasterKey) -> Self {
+        self.master = Some(master);
+        self
     }
 
     /// Returns the API keys.

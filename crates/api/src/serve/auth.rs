@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderName, Method, Request};
 use super::access;
 use super::app::App;
 use super::gate::From;
-use crate::keys::{Denied, Grant};
+use super::presign;
+use crate::keys::{self, Denied, Grant};
 use crate::problem::Problem;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -20,6 +21,9 @@ pub(super) fn check<B>(
     request: &Request<B>,
     from: &From,
 ) -> Result<Option<Grant>, Problem> {
+    if keys::presign::is_signed(request.uri()) {
+        return presign::check(app, request).map(Some);
+    }
     if !app.keys.required() {
         return Ok(None);
     }

@@ -127,11 +127,13 @@ impl Gate {
         *response.status_mut() = http::StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
         for (name, value) in [
-            (ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, PUT, DELETE"),
+            (ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, PUT, PATCH, DELETE"),
             (
                 ACCESS_CONTROL_ALLOW_HEADERS,
                 "authorization, x-api-key, content-type, range, if-match, if-none-match, \
-                 if-range, idempotency-key, x-request-id",
+                 if-range, idempotency-key, x-request-id, tus-resumable, upload-length, \
+                 upload-defer-length, upload-metadata, upload-offset, upload-checksum, \
+                 upload-concat, x-http-method-override",
             ),
             (ACCESS_CONTROL_MAX_AGE, "600"),
         ] {
@@ -155,7 +157,10 @@ impl Gate {
     pub(super) fn open_to(from: &From, headers: &mut HeaderMap) {
         if let From::Permitted(origin) = from {
             headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            let exposed = "etag, content-range, location, retry-after, x-request-id";
+            let exposed = "etag, content-range, location, retry-after, x-request-id, \
+                tus-resumable, tus-version, tus-extension, tus-max-size, tus-checksum-algorithm, \
+                upload-offset, upload-length, upload-defer-length, upload-metadata, \
+                upload-concat, upload-expires, upload-file";
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
             headers.append(VARY, HeaderValue::from_static("origin"));
         }

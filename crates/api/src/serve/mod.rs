@@ -28,6 +28,7 @@ mod login;
 mod output;
 mod pace;
 mod parameters;
+pub(crate) mod presign;
 mod problem;
 mod process_metrics;
 mod protocol;

@@ -62,6 +62,28 @@ impl Problem {
         "key_limit",
         "this API key is limited to other names, or the request does not name exactly one",
     );
+    pub(super) const PRESIGN_INVALID: Self = Self::fixed(
+        StatusCode::FORBIDDEN,
+        "presign_invalid",
+        "this URL was not signed by this server for this request, or its API key was revoked",
+    );
+    pub(super) const PRESIGN_EXPIRED: Self =
+        Self::fixed(StatusCode::FORBIDDEN, "presign_expired", "this URL has expired");
+    pub(super) const PRESIGN_HEADER: Self = Self::fixed(
+        StatusCode::FORBIDDEN,
+        "presign_header",
+        "a presigned URL takes no Forebay-… headers: metadata and tags are not signed",
+    );
+    pub(super) const PRESIGN_LENGTH: Self = Self::fixed(
+        StatusCode::LENGTH_REQUIRED,
+        "presign_length",
+        "this URL limits the size: send Content-Length, and Upload-Length to begin an upload",
+    );
+    pub(super) const PRESIGN_ENCODING: Self = Self::fixed(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "encoding",
+        "this URL limits the size, so it takes no Content-Encoding",
+    );
     pub(super) const BODY_SLOW: Self = Self::fixed(
         StatusCode::REQUEST_TIMEOUT,
         "body_too_slow",

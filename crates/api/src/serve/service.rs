@@ -26,7 +26,8 @@ use super::problem::normalise;
 use super::protocol::{Protocol, Refusal};
 use super::shares::Full;
 use super::shutdown::Stage;
-use super::{auth, login, request_id};
+use super::{auth, login, presign, request_id};
+use crate::keys::Grant;
 use crate::problem::Problem;
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -138,19 +139,23 @@ async fn on_port(
 
 async fn behind_gate(
     running: &Running,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     id: &HeaderValue,
     from: &From,
 ) -> Response {
     if let Some(answer) = Gate::preflight(from, &request) {
         return answer;
     }
-    if let Err(problem) = admit(running, &request, from) {
-        return if problem.asks_for_key() && is_page(&request) {
-            login::redirect(&request)
-        } else {
-            problem.response(id)
-        };
+    match admit(running, &request, from) {
+        Err(problem) if problem.asks_for_key() && is_page(&request) => {
+            return login::redirect(&request);
+        }
+        Err(problem) => return problem.response(id),
+        Ok(None) => {}
+        Ok(Some(grant)) => {
+            presign::strip(&mut request);
+            request.extensions_mut().insert(grant);
+        }
     }
     if let Some(login) = login::route(&running.app, &running.conn, &request, from) {
         return login.answer(running, request, id).await;
@@ -170,10 +175,16 @@ async fn behind_gate(
 }
 
 /// Makes every decision before a handler runs, cheapest first.
-fn admit(running: &Running, request: &Request<Incoming>, from: &From) -> Result<(), Problem> {
+///
+/// Returns what the request's key permits, if it needs one.
+fn admit(
+    running: &Running,
+    request: &Request<Incoming>,
+    from: &From,
+) -> Result<Option<Grant>, Problem> {
     let app = &running.app;
     if running.class == RouteClass::HEALTH {
-        return Ok(());
+        return Ok(None);
     }
     if app.stop.stage() != Stage::Running {
         return Err(Problem::STOPPING);
@@ -185,14 +196,15 @@ fn admit(running: &Running, request: &Request<Incoming>, from: &From) -> Result<
     } else {
         None
     };
-    let key = grant.map(|grant| app.shares.of_key(grant.id));
+    let key = grant.as_ref().map(|grant| app.shares.of_key(grant.id));
     running.slot.admit(key).map_err(|full| {
         app.metrics.requests_refused.fetch_add(1, Relaxed);
         match full {
             Full::All => Problem::BUSY,
             Full::Client => Problem::CLIENT_BUSY,
         }
-    })
+    })?;
+    Ok(grant)
 }
 
 /// Returns whether the client is a browser that loads a page, not a program.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
@@ -36,6 +36,11 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
     for subsystem in subsystems {
         router = subsystem.around(router);
     }
+    let signer = Arc::clone(app);
+    router = router.route(
+        super::presign::PATH,
+        post(move |request: Request<Body>| super::presign::create(Arc::clone(&signer), request)),
+    );
     let document: Bytes = api.to_json()?.into();
     let described: serde_json::Value = serde_json::from_slice(&document)?;
     let docs: Bytes = web::docs_page(&described).into();

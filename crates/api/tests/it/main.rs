@@ -3,3 +3,4 @@
 
 mod events;
 mod intake;
+mod uploads;

@@ -19,7 +19,12 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod file_client;
+mod files;
+mod files_copy;
 mod fsck;
+mod ingest;
+mod ingest_walk;
 mod intake;
 mod inventory;
 mod inventory_build;
@@ -35,12 +40,14 @@ mod pipeline_ask;
 mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
+mod presign;
 mod reference;
 mod s3;
 mod serve;
 mod server;
 mod settings;
 mod tour;
+mod uploads;
 
 // The reviewed help is that of the build that is shipped.
 #[cfg(all(test, not(feature = "peers")))]
@@ -93,17 +100,27 @@ enum Command {
     /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Print a URL for one request that needs no API key.
+    Presign(presign::Args),
     /// Print credentials for the S3-compatible port.
     #[command(subcommand)]
     S3(s3::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
+    /// List, fetch, store, remove and search the files of a server.
+    #[command(subcommand)]
+    Files(files::Command),
+    /// Store files and directories on a server, in parallel.
+    Ingest(ingest::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
     /// List, follow, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// List and remove the unfinished uploads of a server.
+    #[command(subcommand)]
+    Uploads(uploads::Command),
     /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -138,10 +155,14 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::Presign(args) => presign::run(&args),
         Command::S3(command) => s3::run(&command),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Files(command) => files::run(&command),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Uploads(command) => uploads::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),

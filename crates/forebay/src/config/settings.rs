@@ -180,6 +180,9 @@ settings! {
         /// Interval at which all names and counts are verified while the server runs. A pass that
         /// takes long is followed by a longer pause.
         verify_interval("intake.verify_interval"): HumanDuration = "10m";
+        /// Whether files can be searched. The index is kept in the data directory and follows what is
+        /// stored.
+        search("intake.search"): bool = "true";
         /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
         /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.
@@ -191,6 +194,13 @@ settings! {
         upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
         /// Maximum time an upload may send nothing.
         upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
+        /// Maximum number of unfinished resumable uploads. More are refused with 429.
+        unfinished_uploads_max("intake.unfinished_uploads_max"): u32 = "10000";
+        /// Maximum number of bytes that unfinished uploads may take, with those still to come. More
+        /// are refused with 507.
+        unfinished_bytes_max("intake.unfinished_bytes_max"): ByteSize = "1TiB";
+        /// Time after its last change at which an unfinished upload expires.
+        unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
     }
     /// The S3-compatible port. Buckets are namespaces of files.
     s3: S3 {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forebay_api::keys::{KeyFile, KeyRing};
+use forebay_api::keys::{KeyFile, KeyRing, MasterKey};
 use forebay_api::serve::{self as http, App};
 use forebay_api::tls::Renewed;
 use forebay_base::bytes::ByteSize;
@@ -76,7 +76,10 @@ pub(crate) async fn run(
     }
     let recorder = recorder()?;
     let process = std::process::id() ^ u32::from(address.port()).rotate_left(16);
-    let app = Arc::new(App::new(&settings(&config.server), keys, recorder, process));
+    let master =
+        MasterKey::open(&config.process.data).map_err(start("cannot load the master key"))?;
+    let app = App::new(&settings(&config.server), keys, recorder, process).signing_with(master);
+    let app = Arc::new(app);
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let accepting = spawn_background(&app, listener, tls.clone(), &config, hangup);
     let s3_url = s3.as_ref().map(|bound| bound.url.clone());

@@ -44,6 +44,7 @@ fn options(config: &Config) -> IntakeOptions {
     options.durability = from.durability;
     options.decision.documents_min = from.decision_documents_min.into();
     options.verify_every = from.verify_interval.get();
+    options.search = from.search;
     let limits = &mut options.limits;
     limits.file_size_max = from.file_size_max.0;
     limits.document_size_max = usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);
@@ -52,6 +53,11 @@ fn options(config: &Config) -> IntakeOptions {
     limits.body_rate_min = from.upload_rate_min.0;
     limits.body_rate_window = from.upload_rate_grace.get();
     limits.body_idle = from.upload_idle_timeout.get();
+    let uploads = &mut options.uploads;
+    uploads.open_max = usize::try_from(from.unfinished_uploads_max).unwrap_or(usize::MAX);
+    uploads.reserved_max = from.unfinished_bytes_max.0;
+    let kept = from.unfinished_kept.get().as_millis();
+    uploads.kept_ms = u64::try_from(kept).unwrap_or(u64::MAX);
     options
 }
 
@@ -63,11 +69,18 @@ impl Subsystem for IntakeSubsystem {
     }
 
     fn router(&self) -> axum::Router {
-        forebay_api::intake::router(&self.0)
+        forebay_api::intake::router(&self.0).merge(forebay_api::uploads::router(&self.0))
+    }
+
+    fn around(&self, router: axum::Router) -> axum::Router {
+        forebay_api::uploads::resume(&self.0);
+        router
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {
-        forebay_api::intake::openapi()
+        let mut described = forebay_api::intake::openapi();
+        described.merge(forebay_api::uploads::openapi());
+        described
     }
 
     fn readiness(&self) -> Result<(), String> {

@@ -26,6 +26,7 @@ mod events_tiles;
 mod events_witness;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
+mod files_cli;
 mod fsck;
 mod full_disk;
 mod http;
@@ -44,7 +45,9 @@ mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
 mod pipeline_pg;
+mod presign;
 mod process;
 mod support;
 mod tls;
 mod tour;
+mod uploads_kill;

@@ -10,12 +10,13 @@ use rusqlite::{Connection, Statement, params};
 
 use super::rows::{
     BLOB_COLUMNS, BlobRow, Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, REQUEST_COLUMNS, REQUESTS,
-    blob_checksum, file_checksum, namespace_checksum, read_blob, read_file, read_namespace,
-    request_checksum, stored_attributes,
+    VERSION_COLUMNS, blob_checksum, file_checksum, namespace_checksum, read_blob, read_file,
+    read_namespace, read_version, request_checksum, stored_attributes, version_checksum,
 };
 use super::state::State;
 use super::{
     Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord, NamespaceRecord,
+    VersionRecord,
 };
 use crate::attributes::Attributes;
 use crate::digest::Digest;
@@ -42,7 +43,11 @@ pub(super) fn apply(
             Change::Namespace { namespace, changed_ms, attributes } => {
                 batch.namespace(namespace, *changed_ms, attributes.as_ref())?;
             }
-            Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } | Change::Nothing => {}
+            Change::Put { .. }
+            | Change::Move { .. }
+            | Change::VersionsErased { .. }
+            | Change::Delete { .. }
+            | Change::Nothing => {}
         }
     }
     Ok(())
@@ -82,11 +87,12 @@ impl Batch<'_> {
         changes: &'c [AppliedChange],
     ) -> Checked<BTreeMap<Digest, BlobDelta<'c>>> {
         let mut deltas: BTreeMap<Digest, BlobDelta<'c>> = BTreeMap::new();
-        let mut by_name: Vec<(&Namespace, &FileName, &Change, bool)> =
+        let mut by_name: Vec<(&Namespace, &FileName, &AppliedChange, bool)> =
             Vec::with_capacity(changes.len());
-        for AppliedChange { change, .. } in changes {
+        for applied in changes {
+            let AppliedChange { change, .. } = applied;
             match change {
-                Change::Put { file, stored } => {
+                Change::Put { file, stored, .. } => {
                     let delta = deltas.entry(file.digest).or_default();
                     delta.refs += 1;
                     delta.size = file.size;
@@ -96,17 +102,18 @@ impl Batch<'_> {
                         delta.first = Some(file);
                         first = place == BlobLocation::Entry(file.id);
                     }
-                    by_name.push((&file.namespace, &file.name, change, first));
+                    by_name.push((&file.namespace, &file.name, applied, first));
                 }
-                Change::Move { file, from } => {
+                Change::Move { file, from, .. } => {
                     let delta = deltas.entry(file.digest).or_default();
                     delta.refs += 1;
                     delta.size = file.size;
-                    by_name.push((&file.namespace, &file.name, change, false));
-                    by_name.push((&from.0, &from.1, change, false));
+                    by_name.push((&file.namespace, &file.name, applied, false));
+                    by_name.push((&from.0, &from.1, applied, false));
                 }
-                Change::Delete { namespace, name } => {
-                    by_name.push((namespace, name, change, false));
+                Change::Delete { namespace, name, .. }
+                | Change::VersionsErased { namespace, name, .. } => {
+                    by_name.push((namespace, name, applied, false));
                 }
                 Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
             }
@@ -114,30 +121,112 @@ impl Batch<'_> {
         by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         let connection = self.connection;
         let mut insert = connection.prepare_cached(INSERT_FILE)?;
-        for (namespace, name, change, first) in by_name {
-            let mut lost = None;
-            match change {
-                Change::Put { file, .. } | Change::Move { file, .. }
-                    if (namespace, name) == (&file.namespace, &file.name) =>
-                {
-                    if !self.insert_file(&mut insert, file, first)? {
-                        lost = self.delete(namespace, name)?;
-                        self.insert_file(&mut insert, file, first)?;
-                    }
-                }
-                // Of a move this is the name that it takes away.
-                Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } => {
-                    lost = self.delete(namespace, name)?;
-                }
-                Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
-            }
-            if let Some((digest, size)) = lost {
+        for (namespace, name, applied, first) in by_name {
+            for (digest, size) in self.name(&mut insert, (namespace, name), applied, first)? {
                 let delta = deltas.entry(digest).or_default();
                 delta.refs -= 1;
                 delta.size = size;
             }
         }
         Ok(deltas)
+    }
+
+    /// Applies one change to one name, and returns the bytes that it no longer refers to.
+    fn name(
+        &mut self,
+        insert: &mut Statement<'_>,
+        (namespace, name): (&Namespace, &FileName),
+        applied: &AppliedChange,
+        first: bool,
+    ) -> Checked<Vec<(Digest, u64)>> {
+        let lost = |file: &FileRecord| (file.digest, file.size);
+        match &applied.change {
+            Change::Put { file, keeps, .. } | Change::Move { file, keeps, .. }
+                if (namespace, name) == (&file.namespace, &file.name) =>
+            {
+                if self.insert_file(insert, file, first)? {
+                    return Ok(Vec::new());
+                }
+                let before = self.delete(namespace, name)?;
+                self.insert_file(insert, file, first)?;
+                match before {
+                    Some(before) if *keeps => self.keep(before).map(|()| Vec::new()),
+                    before => Ok(before.iter().map(lost).collect()),
+                }
+            }
+            Change::VersionsErased { ids, .. } => {
+                let mut erased = Vec::new();
+                for id in ids.iter() {
+                    erased.extend(self.erase_version(namespace, name, *id)?);
+                }
+                Ok(erased)
+            }
+            // Of a move this is the name that it takes away.
+            Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } => {
+                let kept_ms = match &applied.change {
+                    Change::Move { file, keeps_from, .. } => keeps_from.then_some(file.created_ms),
+                    Change::Delete { kept_ms, .. } => *kept_ms,
+                    _ => None,
+                };
+                let before = self.delete(namespace, name)?;
+                let (Some(before), Some(ms)) = (&before, kept_ms) else {
+                    return Ok(before.iter().map(lost).collect());
+                };
+                self.keep(before.clone())?;
+                let deletion = VersionRecord::deletion(namespace, name, applied.lsn, ms);
+                self.insert_version(&deletion).map(|()| Vec::new())
+            }
+            Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => Ok(Vec::new()),
+        }
+    }
+
+    /// Keeps what a name referred to as a version of it.
+    fn keep(&mut self, file: FileRecord) -> Checked<()> {
+        self.insert_version(&VersionRecord { file, is_deletion: false })
+    }
+
+    fn insert_version(&mut self, version: &VersionRecord) -> Checked<()> {
+        let checksum = version_checksum(&mut self.hasher, version);
+        let VersionRecord { file, is_deletion } = version;
+        self.connection
+            .prepare_cached(&format!(
+                "INSERT INTO versions ({VERSION_COLUMNS})
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+            ))?
+            .execute(params![
+                file.namespace.as_str(),
+                file.name.as_str(),
+                file.id.cast_signed(),
+                (!is_deletion).then_some(file.digest.0),
+                file.size.cast_signed(),
+                file.mime,
+                file.category as u8,
+                file.comment,
+                file.created_ms,
+                stored_attributes(&file.attributes),
+                checksum.cast_signed(),
+            ])?;
+        self.state.versions.insert(checksum);
+        Ok(())
+    }
+
+    /// Deletes a version and returns the bytes it referred to. Does nothing if it does not exist.
+    fn erase_version(
+        &mut self,
+        namespace: &Namespace,
+        name: &FileName,
+        id: u64,
+    ) -> Checked<Option<(Digest, u64)>> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "DELETE FROM versions WHERE namespace = ?1 AND name = ?2 AND id = ?3
+             RETURNING {VERSION_COLUMNS}"
+        ))?;
+        let key = params![namespace.as_str(), name.as_str(), id.cast_signed()];
+        let mut rows = statement.query(key)?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let (version, checksum) = read_version(&mut self.hasher, row)?;
+        self.state.versions.remove(checksum);
+        Ok((!version.is_deletion).then_some((version.file.digest, version.file.size)))
     }
 
     /// Inserts a name with [`INSERT_FILE`]; returns `false` if it exists.
@@ -168,8 +257,8 @@ impl Batch<'_> {
         Ok(inserted == 1)
     }
 
-    /// Deletes a name and returns the bytes it referred to. Does nothing if it does not exist.
-    fn delete(&mut self, namespace: &Namespace, name: &FileName) -> Checked<Option<(Digest, u64)>> {
+    /// Deletes a name and returns what it was. Does nothing if it does not exist.
+    fn delete(&mut self, namespace: &Namespace, name: &FileName) -> Checked<Option<FileRecord>> {
         let mut statement = self.connection.prepare_cached(&format!(
             "DELETE FROM files WHERE namespace = ?1 AND name = ?2 RETURNING {FILE_COLUMNS}"
         ))?;
@@ -177,7 +266,7 @@ impl Batch<'_> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let (file, _, checksum) = read_file(&mut self.hasher, row)?;
         self.state.files.remove(checksum);
-        Ok(Some((file.digest, file.size)))
+        Ok(Some(file))
     }
 
     /// Records that the blob's place is another copy than the one stored with this name.

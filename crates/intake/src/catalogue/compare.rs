@@ -13,10 +13,10 @@ use forebay_base::rows::RowHasher;
 use rusqlite::Connection;
 
 use super::rows::{
-    Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, REQUEST_COLUMNS, read_file, read_namespace,
-    read_request,
+    Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, REQUEST_COLUMNS, VERSION_COLUMNS, read_file,
+    read_namespace, read_request, read_version,
 };
-use super::{Catalogue, FileRecord, NamespaceRecord};
+use super::{Catalogue, FileRecord, NamespaceRecord, VersionRecord};
 use crate::error::CatalogueError;
 
 /// What a catalogue lacks or has in excess of the log, at most `findings_max` findings.
@@ -32,6 +32,7 @@ pub(crate) fn compare(
     let (found, expected) = (&catalogue.connection, &reference.connection);
     names(found, expected, findings_max, &mut findings)
         .and_then(|()| blobs(found, expected, findings_max, &mut findings))
+        .and_then(|()| versions(found, expected, findings_max, &mut findings))
         .and_then(|()| namespaces(found, expected, findings_max, &mut findings))
         .and_then(|()| requests(found, expected, findings_max, &mut findings))
         .map_err(|source| CatalogueError::new("compare the catalogue with the log", source))?;
@@ -106,6 +107,36 @@ fn blobs(
                 let digest = one.or(other).map(|(digest, ..)| hex::encode(digest));
                 let digest = digest.unwrap_or_default();
                 findings.push(format!("the blobs differ from the log from {digest} on"));
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn versions(
+    found: &Connection,
+    expected: &Connection,
+    findings_max: usize,
+    findings: &mut Vec<String>,
+) -> Checked<()> {
+    let all = format!("SELECT {VERSION_COLUMNS} FROM versions ORDER BY namespace, name, id");
+    let (mut found, mut expected) = (found.prepare(&all)?, expected.prepare(&all)?);
+    let (mut found, mut expected) = (found.query([])?, expected.query([])?);
+    let mut hasher = RowHasher::default();
+    let mut next = |rows: &mut rusqlite::Rows<'_>| -> Checked<Option<VersionRecord>> {
+        rows.next()?.map(|row| Ok(read_version(&mut hasher, row)?.0)).transpose()
+    };
+    while findings.len() < findings_max {
+        match (next(&mut found)?, next(&mut expected)?) {
+            (None, None) => break,
+            (one, other) if one == other => {}
+            (one, other) => {
+                // Everything after the first difference would be reported as one as well.
+                let file = one.or(other).map(|version| version.file);
+                let name = file.map(|file| format!("{}/{}", file.namespace, file.name));
+                let name = name.unwrap_or_default();
+                findings.push(format!("versions differ from the log from {name:?} on"));
                 break;
             }
         }

@@ -113,7 +113,7 @@ impl CatalogueReader {
             let held = names.held(holder)?;
             let range = Range::of(filter, after);
             let (mut files, indexed) = names.list(filter, &range, limit)?;
-            let count = indexed + u64::from(held.is_some());
+            let count = indexed + u64::from(held.is_some()) + names.versions()?;
             if count != refs {
                 let digest = blob.digest;
                 let found = format!("the blob {digest} has {refs} names, and {count} were found");
@@ -259,6 +259,14 @@ impl<'c> Names<'c> {
         let Some((namespace, name)) = holder else { return Ok(None) };
         let found = self.file(namespace.as_str().as_bytes(), name.as_str().as_bytes())?;
         Ok(found.and_then(|(file, first)| (first && file.digest == self.digest).then_some(file)))
+    }
+
+    /// Number of versions that refer to the blob.
+    fn versions(&mut self) -> Checked<u64> {
+        let sql = "SELECT count(*) FROM versions WHERE digest = ?1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let count: i64 = statement.query_row([self.digest.0], |row| row.get(0))?;
+        Ok(count.cast_unsigned())
     }
 
     /// Up to `limit` names of the index that are in the range, and the number of all that it has.

@@ -22,10 +22,12 @@ mod browse;
 mod compare;
 mod list;
 mod query;
+mod report;
 mod rows;
 mod schema;
 mod state;
 mod verify;
+mod versions;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -37,7 +39,7 @@ use rusqlite::{Connection, params};
 
 use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
 use self::state::{State, StoredState};
-use crate::attributes::Attributes;
+use crate::attributes::{AttributeError, AttributeKind, Attributes};
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -49,6 +51,7 @@ pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
 pub use list::FileFilter;
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
+pub use report::{NamespaceSums, SharedContent};
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +118,34 @@ pub struct FileRecord {
     pub attributes: Attributes,
 }
 
+/// An earlier state of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionRecord {
+    /// The file as it was; of a deletion only the name, the id and the time.
+    pub file: FileRecord,
+    /// Whether the name was deleted then.
+    pub is_deletion: bool,
+}
+
+impl VersionRecord {
+    /// The deletion of a name by the entry at `id`.
+    fn deletion(namespace: &Namespace, name: &FileName, id: u64, deleted_ms: i64) -> Self {
+        let file = FileRecord {
+            id,
+            namespace: namespace.clone(),
+            name: name.clone(),
+            digest: Digest([0; 32]),
+            size: 0,
+            mime: Cow::Borrowed(""),
+            category: Category::Other,
+            comment: String::new(),
+            created_ms: deleted_ms,
+            attributes: Attributes::default(),
+        };
+        Self { file, is_deletion: true }
+    }
+}
+
 /// A namespace with a record of its own: it exists without files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceRecord {
@@ -126,6 +157,33 @@ pub struct NamespaceRecord {
     pub attributes: Attributes,
 }
 
+impl NamespaceRecord {
+    /// Name of the internal attribute of a namespace that keeps versions.
+    const VERSIONS: &str = "versions";
+
+    /// Whether what its names referred to is kept when they are replaced or deleted.
+    #[must_use]
+    pub fn keeps_versions(&self) -> bool {
+        self.attributes.get(AttributeKind::Internal, Self::VERSIONS) == Some("on")
+    }
+
+    /// Attributes that make a namespace keep versions, or not.
+    ///
+    /// # Errors
+    /// [`AttributeError`]: there is no room for one more.
+    pub fn with_versions(
+        mut attributes: Attributes,
+        keeps: bool,
+    ) -> Result<Attributes, AttributeError> {
+        if keeps {
+            attributes.set(AttributeKind::Internal, Self::VERSIONS, "on")?;
+        } else {
+            attributes.remove(AttributeKind::Internal, Self::VERSIONS);
+        }
+        Ok(attributes)
+    }
+}
+
 /// One committed change, in the form that the catalogue applies.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -135,6 +193,8 @@ pub enum Change {
         file: Arc<FileRecord>,
         /// Where the entry stored the bytes; `None` if they were already stored.
         stored: Option<BlobLocation>,
+        /// Whether what the name referred to is kept as a version.
+        keeps: bool,
     },
     /// A name was given to the bytes of another name, which was deleted.
     Move {
@@ -142,6 +202,19 @@ pub enum Change {
         file: Arc<FileRecord>,
         /// The name that was deleted.
         from: NameKey,
+        /// Whether what the new name referred to is kept as a version.
+        keeps: bool,
+        /// Whether the old name keeps what it referred to as a version.
+        keeps_from: bool,
+    },
+    /// Versions of a name were erased.
+    VersionsErased {
+        /// Namespace of the name.
+        namespace: Namespace,
+        /// The name.
+        name: FileName,
+        /// Their ids.
+        ids: Arc<[u64]>,
     },
     /// A namespace's record was changed at `changed_ms`; `attributes` is `None` if it was removed.
     Namespace {
@@ -158,6 +231,8 @@ pub enum Change {
         namespace: Namespace,
         /// The name.
         name: FileName,
+        /// When it was deleted, if what it referred to is kept as a version.
+        kept_ms: Option<i64>,
     },
     /// The entry says what the document database held when documents were about to be erased from
     /// the log.

@@ -282,7 +282,10 @@ impl CatalogueReader {
             connection
                 .prepare(
                     "SELECT b.digest, b.refs, coalesce(n.names, 0) FROM blobs b
-                     LEFT JOIN (SELECT digest, count(*) AS names FROM files GROUP BY digest) n
+                     LEFT JOIN (SELECT digest, count(*) AS names FROM (
+                         SELECT digest FROM files UNION ALL
+                         SELECT digest FROM versions WHERE digest IS NOT NULL
+                       ) GROUP BY digest) n
                        ON n.digest = b.digest
                      WHERE b.refs <> coalesce(n.names, 0) LIMIT 100",
                 )?

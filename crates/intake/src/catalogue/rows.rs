@@ -11,7 +11,9 @@ use forebay_base::rows::RowHasher;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use super::{Answered, BlobLocation, BlobRecord, FileRecord, NamespaceRecord, StoredRequest};
+use super::{
+    Answered, BlobLocation, BlobRecord, FileRecord, NamespaceRecord, StoredRequest, VersionRecord,
+};
 use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
@@ -26,6 +28,8 @@ pub(super) const FILE_COLUMNS: &str =
      checksum";
 pub(super) const BLOB_COLUMNS: &str = "digest, size, place, refs, checksum";
 pub(super) const NAMESPACE_COLUMNS: &str = "namespace, created_ms, attributes, checksum";
+pub(super) const VERSION_COLUMNS: &str =
+    "namespace, name, id, digest, size, mime, category, comment, created_ms, attributes, checksum";
 pub(super) const REQUEST_COLUMNS: &str = "key, fingerprint, status, answer, created_ms, checksum";
 
 /// A table whose rows have checksums.
@@ -41,6 +45,7 @@ pub(super) const FILES: Table = Table { name: "files", columns: 11 };
 pub(super) const FILE_COLUMN_COUNT: usize = FILES.columns + 1;
 pub(super) const BLOBS: Table = Table { name: "blobs", columns: 4 };
 pub(super) const NAMESPACES: Table = Table { name: "namespaces", columns: 3 };
+pub(super) const VERSIONS: Table = Table { name: "versions", columns: 10 };
 pub(super) const REQUESTS: Table = Table { name: "requests", columns: 5 };
 
 /// A row of `blobs`.
@@ -79,7 +84,7 @@ impl Table {
             Ok(ValueRef::Blob(bytes)) => hex::encode(bytes),
             _ => "?".to_owned(),
         };
-        let key = if self.name == FILES.name {
+        let key = if matches!(self.name, "files" | "versions") {
             format!("{:?}", format!("{}/{}", key(0), key(1)))
         } else {
             key(0)
@@ -105,6 +110,27 @@ pub(super) fn file_checksum(hasher: &mut RowHasher, file: &FileRecord, first: bo
             ValueRef::Integer(file.created_ms),
             attributes.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
             ValueRef::Integer(first.into()),
+        ],
+    )
+}
+
+/// The checksum of a version's row.
+pub(super) fn version_checksum(hasher: &mut RowHasher, version: &VersionRecord) -> u64 {
+    let VersionRecord { file, is_deletion } = version;
+    let attributes = stored_attributes(&file.attributes);
+    VERSIONS.checksum(
+        hasher,
+        &[
+            ValueRef::Text(file.namespace.as_str().as_bytes()),
+            ValueRef::Text(file.name.as_str().as_bytes()),
+            ValueRef::Integer(file.id.cast_signed()),
+            if *is_deletion { ValueRef::Null } else { ValueRef::Blob(&file.digest.0) },
+            ValueRef::Integer(file.size.cast_signed()),
+            ValueRef::Text(file.mime.as_bytes()),
+            ValueRef::Integer((file.category as u8).into()),
+            ValueRef::Text(file.comment.as_bytes()),
+            ValueRef::Integer(file.created_ms),
+            attributes.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
         ],
     )
 }
@@ -152,13 +178,19 @@ pub(super) fn request_checksum(hasher: &mut RowHasher, answered: &Answered) -> u
 /// Reads and verifies a name selected with [`FILE_COLUMNS`]; also returns `first` and the checksum.
 pub(super) fn read_file(hasher: &mut RowHasher, row: &Row<'_>) -> Checked<(FileRecord, bool, u64)> {
     let checksum = FILES.verify(hasher, row, 0)?;
+    let file = FileRecord { digest: Digest(row.get(3)?), ..file_of(row)? };
+    Ok((file, row.get(10)?, checksum))
+}
+
+/// The columns that names and versions share, without the digest.
+fn file_of(row: &Row<'_>) -> Checked<FileRecord> {
     let (namespace, name): (String, String) = (row.get(0)?, row.get(1)?);
     let category: u8 = row.get(6)?;
-    let file = FileRecord {
+    Ok(FileRecord {
         namespace: Namespace::parse(&namespace).map_err(|error| invalid(&error))?,
         name: FileName::parse_object(&name).map_err(|error| invalid(&error))?,
         id: row.get::<_, i64>(2)?.cast_unsigned(),
-        digest: Digest(row.get(3)?),
+        digest: Digest([0; 32]),
         size: row.get::<_, i64>(4)?.cast_unsigned(),
         mime: Cow::Owned(row.get(5)?),
         category: Category::from_code(category)
@@ -166,8 +198,15 @@ pub(super) fn read_file(hasher: &mut RowHasher, row: &Row<'_>) -> Checked<(FileR
         comment: row.get(7)?,
         created_ms: row.get(8)?,
         attributes: read_attributes(row, 9)?,
-    };
-    Ok((file, row.get(10)?, checksum))
+    })
+}
+
+/// Reads and verifies a version selected with [`VERSION_COLUMNS`]; also returns the checksum.
+pub(super) fn read_version(hasher: &mut RowHasher, row: &Row<'_>) -> Checked<(VersionRecord, u64)> {
+    let checksum = VERSIONS.verify(hasher, row, 0)?;
+    let digest: Option<[u8; 32]> = row.get(3)?;
+    let file = FileRecord { digest: Digest(digest.unwrap_or_default()), ..file_of(row)? };
+    Ok((VersionRecord { file, is_deletion: digest.is_none() }, checksum))
 }
 
 /// Reads and verifies a namespace selected with [`NAMESPACE_COLUMNS`]; also returns the checksum.

@@ -49,6 +49,21 @@ CREATE TABLE IF NOT EXISTS namespaces (
     attributes BLOB,
     checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    digest BLOB,
+    size INTEGER NOT NULL,
+    mime TEXT NOT NULL,
+    category INTEGER NOT NULL,
+    comment TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    attributes BLOB,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS versions_by_digest ON versions (digest) WHERE digest IS NOT NULL;
 CREATE TABLE IF NOT EXISTS requests (
     key BLOB PRIMARY KEY,
     fingerprint BLOB NOT NULL,
@@ -98,7 +113,7 @@ pub(super) fn recreate(connection: &Connection) -> Result<(), CatalogueError> {
         .execute_batch(
             "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS blobs;
              DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;
-             DROP TABLE IF EXISTS namespaces;",
+             DROP TABLE IF EXISTS namespaces; DROP TABLE IF EXISTS versions;",
         )
         .and_then(|()| connection.execute_batch(TABLES))
         .map_err(|source| CatalogueError::new("create the catalogue's tables again", source))

@@ -32,6 +32,7 @@ pub(super) struct State {
     pub(super) blobs: RowSet,
     pub(super) requests: RowSet,
     pub(super) namespaces: RowSet,
+    pub(super) versions: RowSet,
 }
 
 /// What `meta` holds.
@@ -49,7 +50,7 @@ pub(super) enum StoredState {
 }
 
 impl State {
-    fn values(&self) -> [(&'static str, i64); 13] {
+    fn values(&self) -> [(&'static str, i64); 15] {
         [
             (SCHEMA, SCHEMA_VERSION),
             ("position", self.position.cast_signed()),
@@ -64,6 +65,8 @@ impl State {
             ("requests_digest", self.requests.digest.cast_signed()),
             ("namespaces", self.namespaces.count.cast_signed()),
             ("namespaces_digest", self.namespaces.digest.cast_signed()),
+            ("versions", self.versions.count.cast_signed()),
+            ("versions_digest", self.versions.digest.cast_signed()),
         ]
     }
 
@@ -81,6 +84,7 @@ impl State {
             blobs: set("blobs", "blobs_digest")?,
             requests: set("requests", "requests_digest")?,
             namespaces: set("namespaces", "namespaces_digest")?,
+            versions: set("versions", "versions_digest")?,
         })
     }
 

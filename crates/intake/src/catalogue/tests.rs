@@ -37,12 +37,13 @@ fn change(lsn: u64, change: Change) -> AppliedChange {
 #[test]
 fn a_name_for_an_unknown_blob_is_lost_until_the_name_is_deleted() {
     let (_dir, mut catalogue, reader) = open();
-    let put = change(2, Change::Put { file: file(2, "b", b"b"), stored: None });
+    let put = change(2, Change::Put { file: file(2, "b", b"b"), stored: None, keeps: false });
     catalogue.apply(&[put], 3).unwrap();
     assert_eq!(catalogue.lost_blobs().unwrap(), [Digest::of(b"b")]);
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("b").unwrap(),
+        kept_ms: None,
     };
     catalogue.apply(&[change(3, delete)], 4).unwrap();
     assert!(catalogue.lost_blobs().unwrap().is_empty());
@@ -53,11 +54,12 @@ fn a_name_for_an_unknown_blob_is_lost_until_the_name_is_deleted() {
 #[test]
 fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
     let (_dir, mut catalogue, reader) = open();
-    let named = |lsn, stored| Change::Put { file: file(lsn, "b", b"b"), stored };
+    let named = |lsn, stored| Change::Put { file: file(lsn, "b", b"b"), stored, keeps: false };
     catalogue.apply(&[change(2, named(2, None))], 3).unwrap();
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("b").unwrap(),
+        kept_ms: None,
     };
     // The name is deleted and the bytes are stored again in one batch, so that the count never
     // shows zero.
@@ -70,11 +72,15 @@ fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
 #[test]
 fn a_blob_without_names_takes_the_place_of_a_new_copy() {
     let (_dir, mut catalogue, reader) = open();
-    let put =
-        |lsn| Change::Put { file: file(lsn, "a", b"a"), stored: Some(BlobLocation::Entry(lsn)) };
+    let put = |lsn| Change::Put {
+        file: file(lsn, "a", b"a"),
+        stored: Some(BlobLocation::Entry(lsn)),
+        keeps: false,
+    };
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
+        kept_ms: None,
     };
     catalogue.apply(&[change(1, put(1)), change(2, delete)], 3).unwrap();
     catalogue.apply(&[change(3, put(3))], 4).unwrap();
@@ -90,7 +96,7 @@ fn listing_pages_through_filters_in_name_order() {
         .zip(1..)
         .map(|(name, lsn)| {
             let file = file(lsn, name, name.as_bytes());
-            change(lsn, Change::Put { file, stored: Some(BlobLocation::Entry(lsn)) })
+            change(lsn, Change::Put { file, stored: Some(BlobLocation::Entry(lsn)), keeps: false })
         })
         .collect();
     catalogue.apply(&changes, 9).unwrap();
@@ -131,7 +137,7 @@ fn many() -> (tempfile::TempDir, CatalogueReader, PathBuf) {
             let record =
                 IdempotencyRecord { key: file.digest, fingerprint: Digest::of(b"fingerprint") };
             let answered = Answered { record, status: 201, answer: b"{}".to_vec(), created_ms: 1 };
-            let change = Change::Put { file, stored: Some(BlobLocation::Entry(lsn)) };
+            let change = Change::Put { file, stored: Some(BlobLocation::Entry(lsn)), keeps: false };
             AppliedChange { lsn, change, answered: Some(Arc::new(answered)) }
         })
         .collect();
@@ -184,11 +190,16 @@ fn a_key_that_was_altered_is_damage_and_not_a_missing_row() {
 #[test]
 fn a_row_that_was_altered_is_neither_changed_nor_deleted() {
     let (_dir, mut catalogue, _reader) = open();
-    let put = Change::Put { file: file(1, "a", b"a"), stored: Some(BlobLocation::Entry(1)) };
+    let put = Change::Put {
+        file: file(1, "a", b"a"),
+        stored: Some(BlobLocation::Entry(1)),
+        keeps: false,
+    };
     catalogue.apply(&[change(1, put)], 2).unwrap();
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
+        kept_ms: None,
     };
     for altered in ["UPDATE files SET size = 9", "UPDATE blobs SET refs = 9"] {
         catalogue.connection.execute_batch(altered).unwrap();
@@ -207,7 +218,7 @@ fn what_another_program_wrote_is_noticed_at_the_next_change() {
     let (dir, mut catalogue, _reader) = open();
     let put = |lsn, name| {
         let stored = Some(BlobLocation::Entry(lsn));
-        change(lsn, Change::Put { file: file(lsn, name, name.as_bytes()), stored })
+        change(lsn, Change::Put { file: file(lsn, name, name.as_bytes()), stored, keeps: false })
     };
     catalogue.apply(&[put(1, "a"), put(2, "b")], 3).unwrap();
     let other = Connection::open(dir.path().join("catalogue.sqlite")).unwrap();
@@ -244,13 +255,14 @@ proptest! {
                 Change::Delete {
                     namespace: Namespace::parse("ns").unwrap(),
                     name: FileName::parse(&name).unwrap(),
+                    kept_ms: None,
                 }
             } else {
                 let place = (stored.insert(content) || again).then_some(BlobLocation::Entry(lsn));
                 let key = (Namespace::parse("ns").unwrap(), FileName::parse(&name).unwrap());
                 given.insert(lsn, key);
                 names.insert(name.clone(), content);
-                Change::Put { file: file(lsn, &name, &[content]), stored: place }
+                Change::Put { file: file(lsn, &name, &[content]), stored: place, keeps: false }
             };
             changes.push(change(lsn, next));
         }

@@ -16,7 +16,7 @@ use rusqlite::{Connection, Row};
 use super::query::CatalogueTotals;
 use super::rows::{
     BLOB_COLUMNS, BLOBS, Checked, FILE_COLUMNS, FILES, NAMESPACE_COLUMNS, NAMESPACES,
-    REQUEST_COLUMNS, REQUESTS, Table,
+    REQUEST_COLUMNS, REQUESTS, Table, VERSION_COLUMNS, VERSIONS,
 };
 use super::schema;
 use super::state::State;
@@ -49,6 +49,7 @@ pub(super) fn verify(
         (BLOBS, BLOB_COLUMNS, state.blobs),
         (REQUESTS, REQUEST_COLUMNS, state.requests),
         (NAMESPACES, NAMESPACE_COLUMNS, state.namespaces),
+        (VERSIONS, VERSION_COLUMNS, state.versions),
     ] {
         let checked = check.table(table, columns, expected, |_| Ok(()));
         check.settle(checked)?;

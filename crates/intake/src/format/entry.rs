@@ -16,6 +16,8 @@ const VERSION: u8 = 1;
 const VERSION_FLAGS: u8 = 2;
 /// Version of a put that has attributes.
 const VERSION_ATTRIBUTES: u8 = 2;
+/// Version of a delete or a move that keeps what the name referred to.
+const VERSION_KEEPS: u8 = 2;
 const KIND_FILE_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
 const KIND_CHUNK: u8 = 3;
@@ -24,6 +26,7 @@ const KIND_OUTCOME: u8 = 5;
 const KIND_EXTENTS: u8 = 6;
 const KIND_MOVE: u8 = 7;
 const KIND_NAMESPACE: u8 = 8;
+const KIND_VERSIONS_ERASED: u8 = 9;
 
 const FLAG_RESHAPES: u8 = 1;
 const FLAG_UNDECIDED: u8 = 2;
@@ -79,6 +82,8 @@ pub struct FilePut<'a> {
     pub replaced: bool,
     /// Whether the name did not exist before.
     pub created: bool,
+    /// Whether what the name referred to before is kept as a version.
+    pub keeps: bool,
     /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
     /// Where the bytes are.
@@ -94,8 +99,23 @@ pub struct Delete {
     pub namespace: Namespace,
     /// The name.
     pub name: FileName,
+    /// Whether what the name referred to is kept as a version.
+    pub keeps: bool,
     /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
+}
+
+/// Versions of a name are erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionsErased {
+    /// When, in milliseconds since 1970.
+    pub erased_ms: i64,
+    /// Namespace of the name.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: FileName,
+    /// Their ids: positions of the entries that made them.
+    pub ids: Vec<u64>,
 }
 
 /// A name is given to the bytes of another name, which is deleted: both or neither.
@@ -107,6 +127,8 @@ pub struct FileMove<'a> {
     pub from_namespace: Namespace,
     /// The name that is deleted.
     pub from_name: FileName,
+    /// Whether what that name referred to is kept as a version of it.
+    pub keeps: bool,
 }
 
 /// A namespace gets a record of its own, loses it, or has it changed.
@@ -272,6 +294,8 @@ pub enum Entry<'a> {
     FileMove(FileMove<'a>),
     /// A namespace's record is changed.
     Namespace(NamespaceChange),
+    /// Versions of a name are erased.
+    VersionsErased(VersionsErased),
     /// Part of a request that is still being received.
     DocumentChunk(DocumentChunk<'a>),
     /// A request's documents become valid.

@@ -15,5 +15,5 @@ pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
     DocumentExtents, Documents, Entry, FileMove, FilePut, IdempotencyRecord, NamespaceChange,
-    NamespaceExtent, Outcome, TargetCode, encode_chunk_header, encode_documents,
+    NamespaceExtent, Outcome, TargetCode, VersionsErased, encode_chunk_header, encode_documents,
 };

@@ -149,6 +149,7 @@ impl Begin {
             UploadKind::Partial => (2, UploadId::default(), 0),
             UploadKind::Multipart => (3, UploadId::default(), 0),
             UploadKind::Part { group, number } => (4, group, number),
+            UploadKind::Final => (5, UploadId::default(), 0),
         };
         out.push(code);
         out.extend_from_slice(&group.0);
@@ -184,6 +185,7 @@ impl Begin {
             2 => UploadKind::Partial,
             3 => UploadKind::Multipart,
             4 => UploadKind::Part { group, number },
+            5 => UploadKind::Final,
             _ => return Err(unknown("kind", at, code)),
         };
         let at = fields.offset();

@@ -70,11 +70,22 @@ pub struct UploadLimits {
     pub reserved_max: u64,
     /// Maximum number of finished uploads whose results are remembered; the oldest are forgotten.
     pub finished_max: usize,
+    /// How long an upload is kept after its last change, in milliseconds.
+    pub kept_ms: u64,
+    /// How long a multipart upload and its parts are kept.
+    pub multipart_kept_ms: u64,
 }
 
 impl Default for UploadLimits {
     fn default() -> Self {
-        Self { open_max: 10_000, parts_max: 200_000, reserved_max: 1 << 40, finished_max: 100_000 }
+        Self {
+            open_max: 10_000,
+            parts_max: 200_000,
+            reserved_max: 1 << 40,
+            finished_max: 100_000,
+            kept_ms: 24 * 3_600_000,
+            multipart_kept_ms: 7 * 24 * 3_600_000,
+        }
     }
 }
 
@@ -125,6 +136,8 @@ pub enum UploadKind {
     Resumable,
     /// Becomes a file together with others that are named when it is finished.
     Partial,
+    /// Has no bytes: a file made of partial uploads.
+    Final,
     /// Has no bytes: the group of parts of a multipart upload.
     Multipart,
     /// One part of a multipart upload.
@@ -170,6 +183,14 @@ pub struct UploadStatus {
     pub result: Option<Arc<[u8]>>,
 }
 
+impl UploadKind {
+    /// Whether the upload has bytes, and is complete only with all of them.
+    #[must_use]
+    pub fn has_bytes(self) -> bool {
+        !matches!(self, Self::Final | Self::Multipart)
+    }
+}
+
 /// A few bytes about a complete upload, such as its checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Note {
@@ -207,10 +228,10 @@ impl fmt::Debug for Note {
 }
 
 impl UploadStatus {
-    /// Whether all of its bytes are there.
+    /// Whether all of its bytes are there; always, if it has none of its own.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.length == Some(self.offset)
+        self.length == Some(self.offset) || !self.new.kind.has_bytes()
     }
 }
 
@@ -222,12 +243,15 @@ pub struct Uploads {
 
 #[derive(Debug)]
 struct Inner {
+    limits: UploadLimits,
     fs: Arc<dyn FileSystem>,
     clock: Arc<dyn Clock>,
     dir: PathBuf,
     /// Maximum size of an upload.
     size_max: u64,
     table: Mutex<Table>,
+    /// Held while an upload with a given id is created.
+    naming: Mutex<()>,
 }
 
 impl Uploads {
@@ -275,7 +299,9 @@ impl Uploads {
         }
         table.measure();
         let size_max = options.limits.file_size_max;
-        Ok(Self { inner: Arc::new(Inner { fs, clock, dir, size_max, table: Mutex::new(table) }) })
+        let limits = options.uploads;
+        let (table, naming) = (Mutex::new(table), Mutex::new(()));
+        Ok(Self { inner: Arc::new(Inner { limits, fs, clock, dir, size_max, table, naming }) })
     }
 
     /// Creates an upload. It is on stable storage when this returns.
@@ -284,16 +310,54 @@ impl Uploads {
     /// [`UploadError`]: a limit is met, or the file system failed. The upload does not exist, except
     /// perhaps after a crash, until it expires.
     pub async fn create(&self, new: NewUpload) -> Result<UploadId, UploadError> {
+        self.check(&new)?;
+        let inner = Arc::clone(&self.inner);
+        let run = move || {
+            let random = |source| UploadError::Io { act: "name", path: inner.dir.clone(), source };
+            let id = UploadId::random().map_err(random)?;
+            inner.create(id, new).map(|()| id)
+        };
+        self.inner.blocking("create an upload in", run).await
+    }
+
+    /// Creates an upload under a given id, unless one has it.
+    ///
+    /// Returns whether it was created.
+    ///
+    /// # Errors
+    /// As [`Uploads::create`].
+    pub async fn create_as(&self, id: UploadId, new: NewUpload) -> Result<bool, UploadError> {
+        self.check(&new)?;
+        let inner = Arc::clone(&self.inner);
+        let run = move || {
+            // Two requests with the same id are rare: they wait for each other.
+            let _one_at_a_time = inner.naming.lock();
+            match inner.table.lock().get(id) {
+                Ok(_) => return Ok(false),
+                Err(UploadError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            inner.create(id, new).map(|()| true)
+        };
+        self.inner.blocking("create an upload in", run).await
+    }
+
+    fn check(&self, new: &NewUpload) -> Result<(), UploadError> {
         let size: usize = new.attributes.iter().map(|(n, v)| n.len() + v.len() + 8).sum();
         if size > ATTRIBUTES_SIZE_MAX {
             return Err(UploadError::Attributes { what: "attributes", limit: ATTRIBUTES_SIZE_MAX });
         }
         let limit = self.inner.size_max;
-        if new.length.is_some_and(|length| length > limit) {
-            return Err(UploadError::TooLarge { limit });
+        match new.length {
+            Some(length) if length > limit => Err(UploadError::TooLarge { limit }),
+            _ => Ok(()),
         }
-        let inner = Arc::clone(&self.inner);
-        self.inner.blocking("create an upload in", move || inner.create(new)).await
+    }
+
+    /// Returns the limits.
+    #[must_use]
+    pub fn limits(&self) -> UploadLimits {
+        self.inner.limits
     }
 
     /// Removes uploads that have expired. Blocks.
@@ -329,9 +393,7 @@ impl Inner {
         })
     }
 
-    fn create(&self, new: NewUpload) -> Result<UploadId, UploadError> {
-        let random = |source| UploadError::Io { act: "name", path: self.dir.clone(), source };
-        let id = UploadId::random().map_err(random)?;
+    fn create(&self, id: UploadId, new: NewUpload) -> Result<(), UploadError> {
         self.table.lock().admit(&new)?;
         let created_ms = self.clock.now_ms();
         let (kind, length) = (new.kind, new.length);
@@ -346,7 +408,7 @@ impl Inner {
                 table.insert(Entry::open(id, begin, tail));
                 table.measure();
                 meters::created();
-                Ok(id)
+                Ok(())
             }
             Err(source) => {
                 self.table.lock().release(kind, length.unwrap_or(0));

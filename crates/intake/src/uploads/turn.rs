@@ -60,6 +60,15 @@ impl Uploads {
         self.inner.statuses(entries).await
     }
 
+    /// Returns the last upload of the page that [`Uploads::list`] returns for the same arguments, damaged
+    /// ones included; `None`: there are none after that page.
+    #[must_use]
+    pub fn next_after(&self, after: Option<UploadId>, limit: usize) -> Option<UploadId> {
+        let page = self.inner.table.lock().after(after, limit.saturating_add(1));
+        let is_last = page.len() <= limit;
+        page.into_iter().take(limit).next_back().map(|entry| entry.id).filter(|_| !is_last)
+    }
+
     /// Returns up to `limit` parts of a multipart upload, by number, after number `after`. Damaged ones
     /// are left out; several may have the same number.
     ///
@@ -150,7 +159,7 @@ impl Uploads {
         if let Some(result) = status.result {
             return Ok(result);
         }
-        if !status.is_complete() && entry.begin.new.kind != UploadKind::Multipart {
+        if !status.is_complete() {
             return Err(UploadError::Incomplete { id, offset: status.offset });
         }
         let inner = Arc::clone(&self.inner);

@@ -268,6 +268,11 @@ async fn a_full_spill_keeps_the_log_and_a_full_log_refuses_until_the_database_is
         }
         accepted += 1;
         assert!(accepted < 1_000, "it never refuses");
+        // The spill is to be full before the log is.
+        until("it is spilled", || {
+            let status = house.intake.database().unwrap();
+            status.spill_is_full || status.log_bytes_kept < 200_000
+        });
     };
     assert!(matches!(refused, IntakeError::DatabaseBehind { .. }), "{refused:?}");
     let status = house.intake.database().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
 use forebay_intake::attributes::{AttributeKind, Attributes};
-use forebay_intake::catalogue::{Browse, FileFilter, FileRecord};
+use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord};
 use forebay_intake::digest::Digest;
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Condition, FileCopy, FileDetails, Intake, IntakeError, NameKey};
@@ -30,6 +30,10 @@ enum Step {
     Browse { prefix: usize, limit: usize },
     Record { name: usize },
     Unrecord { name: usize },
+    Keep { name: usize },
+    History { name: usize },
+    Restore { name: usize, version: usize },
+    Prune { name: usize, kept: usize },
     Get { name: usize },
     Range { name: usize, from: usize, length: usize },
     List { prefix: usize, limit: usize },
@@ -64,6 +68,11 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(prefix, limit)| Step::Browse { prefix, limit }),
         1 => name.clone().prop_map(|name| Step::Record { name }),
         1 => name.clone().prop_map(|name| Step::Unrecord { name }),
+        2 => name.clone().prop_map(|name| Step::Keep { name }),
+        3 => name.clone().prop_map(|name| Step::History { name }),
+        2 => (name.clone(), 0..4usize)
+            .prop_map(|(name, version)| Step::Restore { name, version }),
+        1 => (name.clone(), 0..3usize).prop_map(|(name, kept)| Step::Prune { name, kept }),
         3 => name.clone().prop_map(|name| Step::Get { name }),
         2 => (name, 0..80_000usize, 1..80_000usize)
             .prop_map(|(name, from, length)| Step::Range { name, from, length }),
@@ -75,6 +84,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A content, and its tag.
+type Version = (usize, Option<String>);
+
 #[derive(Default)]
 struct Model {
     /// Names as namespace and name, each with its content.
@@ -82,6 +94,10 @@ struct Model {
     tags: BTreeMap<(String, String), String>,
     /// Namespaces with a record.
     records: BTreeSet<String>,
+    /// Namespaces that keep versions.
+    keeps: BTreeSet<String>,
+    /// Versions of each name with their tags, the oldest first; `None` for a deletion.
+    history: BTreeMap<(String, String), Vec<Option<Version>>>,
     documents: usize,
 }
 
@@ -117,28 +133,29 @@ impl Model {
             }
             Step::Delete { name } => {
                 let deleted = requests::delete(intake, &name_key(name)).await.unwrap();
-                assert_eq!(deleted, self.files.remove(&of(name)).is_some());
+                assert_eq!(deleted, self.files.contains_key(&of(name)));
+                if deleted {
+                    self.replaced(name, true);
+                }
+                self.files.remove(&of(name));
                 self.tags.remove(&of(name));
             }
             Step::Copy { from, to } => self.copy(intake, from, to, false).await,
             Step::Rename { from, to } => self.copy(intake, from, to, true).await,
             Step::Tag { name, value } => self.tag(intake, name, value).await,
             Step::Browse { prefix, limit } => self.browse(intake, prefix, limit).await,
-            Step::Record { name } => {
-                let name = of(name).0;
-                let set = intake.set_namespace(&namespace(&name), Attributes::default()).await;
-                assert_eq!(set.unwrap(), self.records.insert(name));
-                self.namespaces(intake).await;
+            Step::Record { .. } | Step::Keep { .. } | Step::Unrecord { .. } => {
+                self.namespace_step(intake, step).await;
             }
-            Step::Unrecord { name } => {
-                let name = of(name).0;
-                let removed = intake.remove_namespace(&namespace(&name)).await;
-                if self.files.keys().any(|(of, _)| *of == name) {
-                    assert!(matches!(removed, Err(IntakeError::Rejected { .. })), "{removed:?}");
-                } else {
-                    assert_eq!(removed.unwrap(), self.records.remove(&name));
-                }
-                self.namespaces(intake).await;
+            Step::History { name } => self.check_history(intake, name).await,
+            Step::Restore { name, version } => self.restore(intake, name, version).await,
+            Step::Prune { name, kept } => {
+                let erased = intake.prune_versions(&name_key(name), kept).await.unwrap();
+                let history = self.history.entry(of(name)).or_default();
+                let gone = history.len().saturating_sub(kept);
+                history.drain(..gone);
+                assert_eq!(erased, gone);
+                self.check_history(intake, name).await;
             }
             Step::Get { name } => self.get(intake, name).await,
             Step::Range { name, from, length } => self.range(intake, name, from, length).await,
@@ -152,6 +169,39 @@ impl Model {
             }
             Step::CountDocuments => self.count_documents(intake).await,
             Step::Reopen | Step::Drop => unreachable!("done by the caller"),
+        }
+    }
+
+    async fn namespace_step(&mut self, intake: &Intake, step: &Step) {
+        match *step {
+            Step::Record { name } => {
+                let name = of(name).0;
+                let set = intake.set_namespace(&namespace(&name), Attributes::default()).await;
+                assert_eq!(set.unwrap(), self.records.insert(name.clone()));
+                self.keeps.remove(&name);
+                self.namespaces(intake).await;
+            }
+            Step::Keep { name } => {
+                let name = of(name).0;
+                let attributes = NamespaceRecord::with_versions(Attributes::default(), true);
+                let set = intake.set_namespace(&namespace(&name), attributes.unwrap()).await;
+                assert_eq!(set.unwrap(), self.records.insert(name.clone()));
+                self.keeps.insert(name);
+            }
+            Step::Unrecord { name } => {
+                let name = of(name).0;
+                let removed = intake.remove_namespace(&namespace(&name)).await;
+                let versions = self.history.iter().filter(|(_, all)| !all.is_empty());
+                let mut names = self.files.keys().chain(versions.map(|(name, _)| name));
+                if names.any(|(of, _)| *of == name) && self.records.contains(&name) {
+                    assert!(matches!(removed, Err(IntakeError::Rejected { .. })), "{removed:?}");
+                } else if let Ok(removed) = removed {
+                    assert_eq!(removed, self.records.remove(&name));
+                    self.keeps.remove(&name);
+                }
+                self.namespaces(intake).await;
+            }
+            _ => unreachable!("another step"),
         }
     }
 
@@ -170,6 +220,12 @@ impl Model {
         }
         let put = put.unwrap();
         let stored = self.files.values().any(|found| content(*found) == content(which));
+        let same =
+            self.files.get(&of(name)).is_some_and(|before| content(*before) == content(which));
+        let is_tagged = self.tags.contains_key(&of(name));
+        if self.files.contains_key(&of(name)) && (is_tagged || !same) {
+            self.replaced(name, false);
+        }
         let before = self.files.insert(of(name), which);
         self.tags.remove(&of(name));
         assert_eq!(put.created, before.is_none(), "{put:?}");
@@ -227,6 +283,15 @@ impl Model {
         let done = done.unwrap();
         assert!(done.duplicate, "{done:?}");
         let tag = self.tags.get(&of(from)).cloned();
+        let before = self.files.get(&of(to));
+        let same = before.is_some_and(|before| content(*before) == content(which))
+            && tag == self.tags.get(&of(to)).cloned();
+        if before.is_some() && (is_moved || !same) {
+            self.replaced(to, false);
+        }
+        if is_moved {
+            self.replaced(from, true);
+        }
         assert_eq!(done.created, self.files.insert(of(to), which).is_none());
         match tag {
             Some(tag) => self.tags.insert(of(to), tag),
@@ -248,10 +313,78 @@ impl Model {
         let done = intake.change_details(&name_key(name), Condition::None, None, change).await;
         if self.files.contains_key(&of(name)) {
             assert!(!done.unwrap().replaced);
+            if self.tags.get(&of(name)) != Some(&value) {
+                self.replaced(name, false);
+            }
             self.tags.insert(of(name), value);
         } else {
             assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
         }
+    }
+
+    /// Notes that what a name refers to is replaced, or deleted.
+    fn replaced(&mut self, name: usize, is_deleted: bool) {
+        if !self.keeps.contains(&of(name).0) {
+            return;
+        }
+        let before = (self.files[&of(name)], self.tags.get(&of(name)).cloned());
+        let history = self.history.entry(of(name)).or_default();
+        history.push(Some(before));
+        if is_deleted {
+            history.push(None);
+        }
+    }
+
+    async fn check_history(&self, intake: &Intake, name: usize) {
+        let expected = self.history.get(&of(name)).cloned().unwrap_or_default();
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let page = intake.versions(&name_key(name), before, 2).await.unwrap();
+            assert_eq!(page.current.is_some(), self.files.contains_key(&of(name)));
+            before = page.versions.last().map(|version| version.file.id);
+            found.extend(page.versions);
+            if !page.more {
+                break;
+            }
+        }
+        found.reverse();
+        assert_eq!(found.len(), expected.len());
+        for (version, expected) in found.iter().zip(&expected) {
+            assert_eq!(version.is_deletion, expected.is_none());
+            let stored = intake.find_version(&name_key(name), version.file.id).await.unwrap();
+            assert_eq!(stored.is_some(), expected.is_some());
+            if let (Some(stored), Some((which, tag))) = (stored, expected) {
+                let size = stored.record.size;
+                assert!(requests::range(intake, &stored, 0, size).unwrap() == content(*which));
+                let found = stored.record.attributes.get(AttributeKind::Tag, "t");
+                assert_eq!(found, tag.as_deref());
+            }
+        }
+    }
+
+    async fn restore(&mut self, intake: &Intake, name: usize, version: usize) {
+        let all = intake.versions(&name_key(name), None, 100).await.unwrap().versions;
+        let (Some(found), Some(history)) = (all.get(version), self.history.get(&of(name))) else {
+            return;
+        };
+        let expected = history[history.len() - 1 - version].clone();
+        let done =
+            intake.restore_version(&name_key(name), found.file.id, Condition::None, None).await;
+        let Some((which, tag)) = expected else {
+            assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
+            return;
+        };
+        done.unwrap();
+        let now = self.files.get(&of(name)).map(|before| content(*before));
+        let same = now == Some(content(which)) && self.tags.get(&of(name)) == tag.as_ref();
+        if now.is_some() && !same {
+            self.replaced(name, false);
+        }
+        self.files.insert(of(name), which);
+        match tag {
+            Some(tag) => self.tags.insert(of(name), tag),
+            None => self.tags.remove(&of(name)),
+        };
     }
 
     /// Pages through a directory and compares all of it with the model.
@@ -352,6 +485,7 @@ fn run(steps: &[Step]) {
         model.namespaces(&last).await;
         for name in 0..NAMES.len() {
             model.get(&last, name).await;
+            model.check_history(&last, name).await;
         }
     });
     last.close().unwrap();
@@ -359,6 +493,8 @@ fn run(steps: &[Step]) {
     let report = fsck(&options.dir, Arc::new(RealFs), |_| {}).unwrap();
     let blobs: BTreeSet<_> = model.files.values().map(|which| content(*which)).collect();
     assert!(report.findings.is_empty(), "{report:?}");
+    let kept = model.history.values().flatten().flatten().map(|(which, _)| content(*which));
+    let blobs: BTreeSet<_> = blobs.into_iter().chain(kept).collect();
     assert_eq!((report.files, report.blobs), (model.files.len() as u64, blobs.len() as u64));
     assert_eq!(report.documents, model.documents as u64);
     drop(dir);

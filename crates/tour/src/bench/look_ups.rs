@@ -1,5 +1,5 @@
-//! Measures how long it takes to determine whether content is known: the filter alone, and the
-//! catalogue.
+//! Measures how long it takes to determine whether content is known: recently used content, the filter,
+//! and the catalogue.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,11 +8,14 @@ use anyhow::{Context as _, ensure};
 use forebay_intake::catalogue::Catalogue;
 use forebay_intake::digest::Digest;
 use forebay_intake::known::Known;
+use forebay_intake::recent::Recent;
 
 use super::Figures;
 
 /// Number of lookups measured.
 const COUNT: usize = 50_000;
+/// Number of blobs in the first tier.
+const RECENT: usize = 8_000;
 
 /// Measures over the catalogue of the stopped intake in `dir`.
 pub(super) fn measure(dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
@@ -31,6 +34,16 @@ pub(super) fn measure(dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     for digest in &stored {
         known.insert_digest(*digest);
     }
+    let mut recent = Recent::default();
+    let used: Vec<Digest> = stored.iter().take(RECENT).copied().collect();
+    for digest in &used {
+        let blob = reader.live_blob(*digest).context("a lookup failed")?;
+        recent.insert(blob.context("a stored blob was not found")?);
+    }
+    let begun = Instant::now();
+    let found = (0..10).flat_map(|_| &used).filter(|&&digest| recent.get(digest).is_some()).count();
+    figures.add("lookup_memory_ns", per_item_ns(begun, 10 * used.len()));
+    ensure!(found > 9 * used.len(), "{found} of {} recent blobs were found", 10 * used.len());
     // Not in table order: neighbours would share pages.
     stored.sort_unstable_by_key(|digest| digest.0.last().copied());
     let begun = Instant::now();

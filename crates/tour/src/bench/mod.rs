@@ -12,11 +12,13 @@ mod disk;
 pub mod events;
 mod intake;
 pub mod inventory;
+mod jobs;
 pub mod latency;
 mod look_ups;
 #[cfg(feature = "peers")]
 pub mod pipeline;
 mod rows;
+mod search;
 mod upload;
 
 use std::path::PathBuf;

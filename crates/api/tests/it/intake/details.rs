@@ -173,3 +173,89 @@ async fn a_namespace_exists_without_files_and_is_removed_only_then() {
     assert_eq!(remove("empty").await.error(), (404, "not_found".to_owned()));
     assert_eq!(names(&house).await, ["\"full\" false"]);
 }
+
+#[tokio::test]
+async fn a_namespace_is_added_up_and_contents_with_several_names_are_reported() {
+    let house = House::new();
+    for (name, bytes) in [
+        ("n/a.txt", "hello hello"),
+        ("n/b.txt", "hello hello"),
+        ("m/c.txt", "hello hello"),
+        ("n/d.json", "{}"),
+        ("m/e", "{}"),
+        ("m/f", "alone"),
+    ] {
+        house.put(name, bytes).await;
+    }
+    let house = house.reopen();
+    let sums = house.get("/v1/namespaces/n").await.json();
+    let of = |field: &str| sums[field].clone();
+    assert_eq!((of("files"), of("bytes"), of("different_bytes")), (json!(3), json!(24), json!(13)));
+    assert_eq!(sums["categories"]["text"], json!({"files": 2, "bytes": 22}));
+    assert_eq!((of("namespace"), of("explicit")), (json!("n"), json!(false)));
+    assert_eq!(house.get("/v1/namespaces/none").await.error(), (404, "not_found".to_owned()));
+    let found = house.get("/v1/files/duplicates").await.json();
+    let contents = found["contents"].as_array().unwrap();
+    let of =
+        |field: &str| contents.iter().map(|content| content[field].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (of("names"), of("saved_bytes")),
+        (vec![json!(3), json!(2)], vec![json!(22), json!(2)])
+    );
+    let names = contents[0]["files"].as_array().unwrap().iter().map(|file| file["name"].clone());
+    assert_eq!(names.collect::<Vec<_>>(), ["c.txt", "a.txt", "b.txt"]);
+    let first = house.get("/v1/files/duplicates?limit=1").await.json();
+    assert_eq!(first["contents"], json!([contents[0]]));
+}
+
+#[tokio::test]
+async fn versions_are_kept_read_restored_and_erased_where_a_namespace_asks_for_it() {
+    let house = House::new();
+    let kept = house.send("PUT", "/v1/namespaces/n", &[], r#"{"versions":true}"#).await;
+    assert_eq!((kept.status, &kept.json()["versions"]), (201, &json!(true)));
+    // Settings that are not named stay.
+    let same = house.send("PUT", "/v1/namespaces/n", &[], "").await;
+    assert_eq!((same.status, &same.json()["versions"]), (200, &json!(true)));
+    assert_eq!(house.send("PUT", "/v1/namespaces/n", &[], r#"{"version":1}"#).await.status, 400);
+    for bytes in ["one", "two", "three"] {
+        house.put("n/a", bytes).await;
+        house.put("m/a", bytes).await;
+    }
+    house.delete("n/a").await;
+    let house = house.reopen();
+    let history = house.get("/v1/files/n/a?versions=true").await.json();
+    assert_eq!(history["current"], json!(null));
+    let versions = history["versions"].as_array().unwrap();
+    let deleted: Vec<_> = versions.iter().map(|version| version["deleted"].clone()).collect();
+    assert_eq!(deleted, [true, false, false, false]);
+    let id = |at: usize| versions[at]["id"].as_str().unwrap().to_owned();
+    for (at, bytes) in [(1, "three"), (2, "two"), (3, "one")] {
+        let got = house.get(&format!("/v1/files/n/a?version={}", id(at))).await;
+        assert_eq!((got.status, &got.body[..]), (200, bytes.as_bytes()));
+    }
+    let gone = house.get(&format!("/v1/files/n/a?version={}", id(0))).await;
+    assert_eq!(gone.error(), (404, "not_found".to_owned()));
+    assert_eq!(house.get("/v1/files/m/a?versions=true").await.json()["versions"], json!([]));
+    assert_eq!(house.get("/v1/files/m/b?versions=true").await.status, 404);
+    assert_eq!(house.get("/v1/files/n/a?version=x").await.status, 400);
+    let restored = house.send("POST", &format!("/v1/files/n/a?restore={}", id(3)), &[], "").await;
+    assert_eq!(restored.status, 201, "{restored:?}");
+    assert_eq!(house.get("/v1/files/n/a").await.body, "one");
+    assert_eq!(house.send("POST", "/v1/files/n/a", &[], "").await.status, 400);
+    let erased = house.delete(&format!("n/a?version={}", id(2))).await;
+    assert_eq!((erased.status, erased.json()), (200, json!({"erased": 1})));
+    let again = house.delete(&format!("n/a?version={}", id(2))).await;
+    assert_eq!(again.error(), (404, "not_found".to_owned()));
+    let page = house.get("/v1/files/n/a?versions=true&limit=2").await.json();
+    assert_eq!(page["versions"].as_array().unwrap().len(), 2);
+    let rest =
+        format!("/v1/files/n/a?versions=true&cursor={}", page["next_cursor"].as_str().unwrap());
+    assert_eq!(house.get(&rest).await.json()["versions"].as_array().unwrap().len(), 1);
+    assert_eq!(house.delete("n/a?prune=1").await.json(), json!({"erased": 2}));
+    assert_eq!(house.delete("n/a?prune=1&version=0000000000000000").await.status, 400);
+    house.delete("n/a").await;
+    let held = house.send("DELETE", "/v1/namespaces/n", &[], "").await;
+    assert_eq!(held.error(), (409, "namespace_not_empty".to_owned()));
+    house.delete("n/a?prune=0").await;
+    assert_eq!(house.send("DELETE", "/v1/namespaces/n", &[], "").await.status, 204);
+}

@@ -86,7 +86,7 @@ fn named_often() -> (tempfile::TempDir, CatalogueReader, PathBuf, BlobRecord) {
             let bytes = format!("bytes {}", lsn % 3);
             let file = file(lsn, &format!("name-{lsn:04}"), bytes.as_bytes());
             let stored = (lsn < 4).then_some(BlobLocation::File);
-            change(lsn, Change::Put { file, stored })
+            change(lsn, Change::Put { file, stored, keeps: false })
         })
         .collect();
     catalogue.apply(&changes, 1_000).unwrap();
@@ -169,7 +169,9 @@ fn passes_beside_a_writer_find_nothing_and_an_order_to_stop_ends_one() {
             let name = format!("name-{}", lsn % 50);
             let stored = Some(BlobLocation::Entry(lsn));
             let file = file(lsn, &name, format!("bytes {}", lsn % 7).as_bytes());
-            catalogue.apply(&[change(lsn, Change::Put { file, stored })], lsn + 1).unwrap();
+            catalogue
+                .apply(&[change(lsn, Change::Put { file, stored, keeps: false })], lsn + 1)
+                .unwrap();
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         verifying.join().unwrap();
@@ -192,7 +194,7 @@ fn three() -> (tempfile::TempDir, CatalogueReader, PathBuf) {
             let plain = file(lsn, &name, name.as_bytes());
             let namespace = Namespace::parse(namespace).unwrap();
             let file = Arc::new(FileRecord { namespace, ..plain.as_ref().clone() });
-            change(lsn, Change::Put { file, stored: Some(BlobLocation::Entry(lsn)) })
+            change(lsn, Change::Put { file, stored: Some(BlobLocation::Entry(lsn)), keeps: false })
         })
         .collect();
     catalogue.apply(&changes, 3_000).unwrap();

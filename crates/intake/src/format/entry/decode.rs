@@ -7,8 +7,9 @@ use super::{
     AddedColumn, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
     Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord,
     KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE,
-    KIND_OUTCOME, NamespaceChange, NamespaceExtent, Outcome, PLACE_EXISTING, PLACE_FILE,
-    PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    KIND_OUTCOME, KIND_VERSIONS_ERASED, NamespaceChange, NamespaceExtent, Outcome, PLACE_EXISTING,
+    PLACE_FILE, PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    VERSION_KEEPS, VersionsErased,
 };
 use crate::attributes::Attributes;
 use crate::classify::Category;
@@ -45,14 +46,16 @@ impl<'a> Entry<'a> {
         let version = decoder.u8("version")?;
         let second = matches!(
             (kind, version),
-            (KIND_COMMIT, VERSION_FLAGS) | (KIND_FILE_PUT, VERSION_ATTRIBUTES)
+            (KIND_COMMIT, VERSION_FLAGS)
+                | (KIND_FILE_PUT, VERSION_ATTRIBUTES)
+                | (KIND_DELETE | KIND_MOVE, VERSION_KEEPS)
         );
         if version != VERSION && !second {
             return Err(DecodeError::Value { field: "version", offset: 1, found: version.into() });
         }
         match kind {
             KIND_FILE_PUT => decode_file_put(&mut decoder, version).map(Entry::FilePut),
-            KIND_DELETE => decode_delete(&mut decoder).map(Entry::Delete),
+            KIND_DELETE => decode_delete(&mut decoder, version).map(Entry::Delete),
             KIND_CHUNK => {
                 let request = decoder.array("request")?;
                 let count = decoder.u32("document count")?;
@@ -60,8 +63,9 @@ impl<'a> Entry<'a> {
                 Ok(Entry::DocumentChunk(DocumentChunk { request, documents }))
             }
             KIND_COMMIT => decode_commit(&mut decoder, version).map(Entry::DocumentCommit),
-            KIND_MOVE => decode_move(&mut decoder).map(Entry::FileMove),
+            KIND_MOVE => decode_move(&mut decoder, version).map(Entry::FileMove),
             KIND_NAMESPACE => decode_namespace_change(&mut decoder).map(Entry::Namespace),
+            KIND_VERSIONS_ERASED => decode_versions_erased(&mut decoder).map(Entry::VersionsErased),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
             KIND_EXTENTS => decode_extents(&mut decoder).map(Entry::DocumentExtents),
             other => Err(DecodeError::Value { field: "kind", offset: 0, found: other.into() }),
@@ -80,7 +84,7 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut
     })?;
     let flags_offset = decoder.offset();
     let flags = decoder.u8("flags")?;
-    if flags > 7 {
+    if flags > 15 {
         let (offset, found) = (flags_offset, flags.into());
         return Err(DecodeError::Value { field: "flags", offset, found });
     }
@@ -124,18 +128,19 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut
         duplicate: flags & 1 != 0,
         replaced: flags & 2 != 0,
         created: flags & 4 != 0,
+        keeps: flags & 8 != 0,
         idempotency,
         place,
     })
 }
 
-fn decode_delete(decoder: &mut Decoder<'_>) -> Result<Delete, DecodeError> {
+fn decode_delete(decoder: &mut Decoder<'_>, version: u8) -> Result<Delete, DecodeError> {
     let deleted_ms = decoder.i64("deleted")?;
     let namespace = namespace(decoder)?;
     let name = file_name(decoder)?;
     let idempotency = idempotency(decoder)?;
     decoder.finish()?;
-    Ok(Delete { deleted_ms, namespace, name, idempotency })
+    Ok(Delete { deleted_ms, namespace, name, keeps: version == VERSION_KEEPS, idempotency })
 }
 
 fn decode_commit<'a>(
@@ -227,20 +232,32 @@ fn decode_extents(decoder: &mut Decoder<'_>) -> Result<DocumentExtents, DecodeEr
     Ok(DocumentExtents { position, erased, namespaces })
 }
 
-fn decode_move<'a>(decoder: &mut Decoder<'a>) -> Result<FileMove<'a>, DecodeError> {
+fn decode_move<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FileMove<'a>, DecodeError> {
     let (from_namespace, from_name) = (namespace(decoder)?, file_name(decoder)?);
     let offset = decoder.offset();
     let refused =
         |found: u8| DecodeError::Value { field: "moved file", offset, found: found.into() };
-    let (kind, version) = (decoder.u8("kind")?, decoder.u8("version")?);
-    if kind != KIND_FILE_PUT || !matches!(version, VERSION | VERSION_ATTRIBUTES) {
+    let (kind, of_put) = (decoder.u8("kind")?, decoder.u8("version")?);
+    if kind != KIND_FILE_PUT || !matches!(of_put, VERSION | VERSION_ATTRIBUTES) {
         return Err(refused(kind));
     }
-    let put = decode_file_put(decoder, version)?;
+    let put = decode_file_put(decoder, of_put)?;
+    let keeps = version == VERSION_KEEPS;
     match put.place {
-        BlobPlace::Existing => Ok(FileMove { put, from_namespace, from_name }),
+        BlobPlace::Existing => Ok(FileMove { put, from_namespace, from_name, keeps }),
         BlobPlace::Inline(_) | BlobPlace::File => Err(refused(kind)),
     }
+}
+
+fn decode_versions_erased(decoder: &mut Decoder<'_>) -> Result<VersionsErased, DecodeError> {
+    let erased_ms = decoder.i64("erased")?;
+    let (namespace, name) = (namespace(decoder)?, file_name(decoder)?);
+    let mut ids = Vec::new();
+    for _ in 0..decoder.u32("id count")? {
+        ids.push(decoder.u64("id")?);
+    }
+    decoder.finish()?;
+    Ok(VersionsErased { erased_ms, namespace, name, ids })
 }
 
 fn decode_namespace_change(decoder: &mut Decoder<'_>) -> Result<NamespaceChange, DecodeError> {

@@ -5,8 +5,9 @@
 use super::{
     BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES, FLAG_UNDECIDED,
     FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS,
-    KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_OUTCOME, NamespaceChange, Outcome,
-    PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_OUTCOME, KIND_VERSIONS_ERASED, NamespaceChange,
+    Outcome, PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    VERSION_KEEPS, VersionsErased,
 };
 
 impl CommitFlags {
@@ -30,7 +31,10 @@ impl FilePut<'_> {
         let version = if self.attributes.is_empty() { VERSION } else { VERSION_ATTRIBUTES };
         out.extend_from_slice(&[KIND_FILE_PUT, version, place, self.category as u8]);
         out.push(
-            u8::from(self.duplicate) | u8::from(self.replaced) << 1 | u8::from(self.created) << 2,
+            u8::from(self.duplicate)
+                | u8::from(self.replaced) << 1
+                | u8::from(self.created) << 2
+                | u8::from(self.keeps) << 3,
         );
         out.extend_from_slice(&self.created_ms.to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
@@ -51,7 +55,7 @@ impl Delete {
     /// Encodes the entry.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![KIND_DELETE, VERSION];
+        let mut out = keeping(KIND_DELETE, self.keeps);
         out.extend_from_slice(&self.deleted_ms.to_le_bytes());
         put_text(&mut out, self.namespace.as_str());
         put_text(&mut out, self.name.as_str());
@@ -64,7 +68,7 @@ impl FileMove<'_> {
     /// Encodes the entry.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![KIND_MOVE, VERSION];
+        let mut out = keeping(KIND_MOVE, self.keeps);
         put_text(&mut out, self.from_namespace.as_str());
         put_text(&mut out, self.from_name.as_str());
         out.extend_from_slice(&self.put.encode_header());
@@ -85,6 +89,28 @@ impl NamespaceChange {
         }
         out
     }
+}
+
+impl VersionsErased {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_VERSIONS_ERASED, VERSION];
+        out.extend_from_slice(&self.erased_ms.to_le_bytes());
+        put_text(&mut out, self.namespace.as_str());
+        put_text(&mut out, self.name.as_str());
+        put_count(&mut out, self.ids.len());
+        for id in &self.ids {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// Kind and version of an entry that may keep what a name referred to. Earlier programs read those that
+/// do not.
+fn keeping(kind: u8, keeps: bool) -> Vec<u8> {
+    vec![kind, if keeps { VERSION_KEEPS } else { VERSION }]
 }
 
 /// Encodes a chunk's header; an [`encode_documents`] run follows it.

@@ -27,7 +27,7 @@ fn moved() -> Vec<u8> {
     let put = FilePut { attributes: attributes(), place: BlobPlace::Existing, ..put };
     let from_namespace = Namespace::parse("old").unwrap();
     let from_name = FileName::parse("before").unwrap();
-    let moved = FileMove { put, from_namespace, from_name };
+    let moved = FileMove { put, from_namespace, from_name, keeps: true };
     let encoded = moved.encode();
     assert_eq!(Entry::decode(&encoded), Ok(Entry::FileMove(moved)));
     encoded
@@ -55,6 +55,7 @@ fn put_with(bytes: &[u8], attributes: Attributes) -> Vec<u8> {
         duplicate: false,
         replaced: true,
         created: false,
+        keeps: false,
         idempotency: Some(record()),
         place: BlobPlace::Inline(bytes),
     };
@@ -143,9 +144,19 @@ fn every_kind_of_entry_reads_back() {
         deleted_ms: 1,
         namespace: Namespace::parse("n").unwrap(),
         name: FileName::parse("x").unwrap(),
+        keeps: false,
         idempotency: None,
     };
+    let keeping = Delete { keeps: true, ..delete.clone() };
     assert_eq!(Entry::decode(&delete.encode()), Ok(Entry::Delete(delete)));
+    assert_eq!(Entry::decode(&keeping.encode()), Ok(Entry::Delete(keeping)));
+    let erased = VersionsErased {
+        erased_ms: 8,
+        namespace: Namespace::parse("n").unwrap(),
+        name: FileName::parse("x").unwrap(),
+        ids: vec![64, 1 << 40],
+    };
+    assert_eq!(Entry::decode(&erased.encode()), Ok(Entry::VersionsErased(erased)));
     let outcome =
         Outcome { created_ms: 1, status: 207, idempotency: record(), answer: b"{\"parts\":[]}" };
     assert_eq!(Entry::decode(&outcome.encode()), Ok(Entry::Outcome(outcome)));
@@ -160,8 +171,8 @@ fn every_kind_of_entry_reads_back() {
 #[test]
 fn a_flag_that_means_nothing_yet_is_refused() {
     let mut encoded = put(b"hello");
-    encoded[4] |= 8;
-    let refused = DecodeError::Value { field: "flags", offset: 4, found: 10 };
+    encoded[4] |= 16;
+    let refused = DecodeError::Value { field: "flags", offset: 4, found: 18 };
     assert_eq!(Entry::decode(&encoded), Err(refused));
 }
 
