@@ -225,7 +225,7 @@ fn size_of(line: &[u8], signed: bool) -> Result<u64, S3Error> {
 }
 
 fn malformed(why: &'static str) -> S3Error {
-    s3_error!(InvalidRequest, "The aws-chunked body is malformed: {why}")
+    s3_error!(IncompleteBody, "The aws-chunked body is malformed: {why}")
 }
 
 /// An `aws-chunked` body that keeps what it declares.
@@ -456,18 +456,18 @@ mod tests {
             let body = format!("{line}hello\r\n0\r\n\r\n");
             assert_eq!(
                 pass(body.as_bytes(), 7, false, 5).await,
-                Err(S3ErrorCode::InvalidRequest),
+                Err(S3ErrorCode::IncompleteBody),
                 "{line:?}"
             );
         }
         let unsigned = b"5\r\nhello\r\n0\r\n\r\n";
-        assert_eq!(pass(unsigned, 7, true, 5).await, Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(pass(unsigned, 7, true, 5).await, Err(S3ErrorCode::IncompleteBody));
         let longer = b"4\r\nhello\r\n0\r\n\r\n";
-        assert_eq!(pass(longer, 7, false, 5).await, Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(pass(longer, 7, false, 5).await, Err(S3ErrorCode::IncompleteBody));
         let endless = format!("0\r\n{}", "x".repeat(TRAILER_SIZE_MAX + 1));
-        assert_eq!(pass(endless.as_bytes(), 999, false, 0).await, Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(pass(endless.as_bytes(), 999, false, 0).await, Err(S3ErrorCode::IncompleteBody));
         let endless = "1".repeat(LINE_SIZE_MAX + 1);
-        assert_eq!(pass(endless.as_bytes(), 9, false, 0).await, Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(pass(endless.as_bytes(), 9, false, 0).await, Err(S3ErrorCode::IncompleteBody));
     }
 
     #[tokio::test]

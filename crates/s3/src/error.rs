@@ -16,6 +16,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareTag;
 
+/// In the extensions of a response: it describes a part, though `s3s` says 200.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Partial;
+
 /// What a request asks for, as its errors name it.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
@@ -92,6 +96,9 @@ pub(crate) fn response(error: S3Error, subject: &Subject) -> Response {
 pub(crate) fn finish(response: HttpResponse, subject: &Subject) -> Response {
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(REQUEST_ID, subject.id.clone());
+    if parts.extensions.remove::<Partial>().is_some() {
+        parts.status = StatusCode::PARTIAL_CONTENT;
+    }
     let status = parts.status;
     if status == StatusCode::NOT_MODIFIED {
         parts.headers.remove(CONTENT_TYPE);

@@ -11,6 +11,7 @@ macro_rules! refuse_others {
                 .map(s3s::dto::ServerSideEncryption::as_str),
             customer_key: $input.sse_customer_algorithm.as_deref(),
             storage: $input.storage_class.as_ref().map(s3s::dto::StorageClass::as_str),
+            redirect: $input.website_redirect_location.as_deref(),
             is_locked: $input.object_lock_mode.is_some()
                 || $input.object_lock_legal_hold_status.is_some()
                 || $input.object_lock_retain_until_date.is_some(),

@@ -33,6 +33,7 @@ mod list;
 mod multipart;
 mod object;
 mod open_uploads;
+mod parts;
 mod port;
 mod read;
 mod service;

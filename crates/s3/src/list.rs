@@ -112,8 +112,8 @@ impl Service {
             is_truncated: Some(next.is_some()),
             contents: Some(files.iter().map(|file| entry(Object(file), encoding, true)).collect()),
             common_prefixes: Some(common(prefixes, encoding)),
-            // Without a delimiter the last key is the marker.
-            next_marker: next.filter(|_| delimiter.is_some()).map(|next| encoding.write(next)),
+            // S3 leaves it out without a delimiter; clients then take the last key, which is the same.
+            next_marker: next.map(|next| encoding.write(next)),
             delimiter: delimiter.map(|text| encoding.write(text)),
             encoding_type: input.encoding_type,
             request_charged: None,

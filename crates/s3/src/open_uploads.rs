@@ -104,13 +104,15 @@ impl Service {
         let (mut found, mut after) = (Vec::new(), None::<UploadId>);
         loop {
             let page = self.intake.uploads().list(after, 1_000).await.map_err(of_upload)?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.id);
             found.extend(page.into_iter().filter(|status| {
                 status.new.kind == UploadKind::Multipart
                     && status.result.is_none()
                     && object_of(status).is_some_and(|(of, _)| of == bucket)
             }));
+            after = self.intake.uploads().next_after(after, 1_000);
+            if after.is_none() {
+                break;
+            }
         }
         found.sort_by(|a, b| {
             let key = |status: &UploadStatus| object_of(status).map(|(_, key)| key.to_owned());

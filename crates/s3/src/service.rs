@@ -36,7 +36,7 @@ use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use crate::access::Caller;
 use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
-use crate::error::BareTag;
+use crate::error::{BareTag, Partial};
 use crate::write::Beside;
 
 /// What the operations work on. Cloning is cheap.
@@ -142,7 +142,13 @@ impl S3 for Service {
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-        answer(self.head_object(request.input).await)
+        let output = self.head_object(request.input).await?;
+        let is_part = output.content_range.is_some();
+        let mut response = S3Response::new(output);
+        if is_part {
+            response.extensions.insert(Partial);
+        }
+        Ok(response)
     }
 
     async fn get_object_attributes(
@@ -222,8 +228,7 @@ impl S3 for Service {
         &self,
         request: S3Request<AbortMultipartUploadInput>,
     ) -> Answer<AbortMultipartUploadOutput> {
-        let aborted = self.abort_upload(request.input).await;
-        aborted.map(|output| S3Response::with_status(output, http::StatusCode::NO_CONTENT))
+        answer(self.abort_upload(request.input).await)
     }
 
     async fn list_parts(&self, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
@@ -262,8 +267,7 @@ impl S3 for Service {
         let input = request.input;
         let version = input.version_id.as_deref();
         self.set_tags(&input.bucket, &input.key, version, Vec::new()).await?;
-        let output = DeleteObjectTaggingOutput::default();
-        Ok(S3Response::with_status(output, http::StatusCode::NO_CONTENT))
+        answer(Ok(DeleteObjectTaggingOutput::default()))
     }
 
     async fn get_bucket_acl(

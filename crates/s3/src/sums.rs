@@ -217,6 +217,15 @@ impl Expected {
         let named = ["x-amz-sdk-checksum-algorithm", "x-amz-checksum-algorithm"]
             .into_iter()
             .find_map(|name| Algorithm::parse(text(name)?));
+        let sent = given.as_ref().map(|(algorithm, _)| *algorithm).or(announced);
+        if let (Some(sent), Some(named)) = (sent, named)
+            && sent != named
+        {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Value for x-amz-sdk-checksum-algorithm header is invalid."
+            ));
+        }
         let (algorithm, value, trailer, chosen) = match (given, announced, named) {
             (Some((algorithm, value)), ..) => (algorithm, Some(value), false, true),
             (None, Some(algorithm), _) => (algorithm, None, true, true),
@@ -553,6 +562,9 @@ mod tests {
             Err(S3ErrorCode::BadDigest)
         );
         assert_eq!(read(&[("content-md5", "x")]).await, Err(S3ErrorCode::InvalidDigest));
+        let other =
+            [("x-amz-checksum-crc32", crc.as_str()), ("x-amz-sdk-checksum-algorithm", "SHA1")];
+        assert_eq!(read(&other).await, Err(S3ErrorCode::InvalidRequest));
         assert_eq!(
             read(&[("x-amz-checksum-crc32", "AAAA")]).await,
             Err(S3ErrorCode::InvalidRequest)

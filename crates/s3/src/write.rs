@@ -59,6 +59,7 @@ pub(crate) struct Others<'a> {
     pub(crate) encryption: Option<&'a str>,
     pub(crate) customer_key: Option<&'a str>,
     pub(crate) storage: Option<&'a str>,
+    pub(crate) redirect: Option<&'a str>,
     pub(crate) is_locked: bool,
 }
 
@@ -67,11 +68,14 @@ pub(crate) struct Others<'a> {
 /// # Errors
 /// The error that S3 has for it.
 pub(crate) fn refuse_others(others: &Others<'_>) -> S3Result<()> {
-    let &Others { acl, encryption, customer_key, storage, is_locked } = others;
+    let &Others { acl, encryption, customer_key, storage, redirect, is_locked } = others;
     only_private(acl)?;
     refuse_encryption(encryption.or(customer_key))?;
     if storage.is_some_and(|class| class != "STANDARD") {
         return Err(s3_error!(InvalidStorageClass, "Only the storage class STANDARD is supported"));
+    }
+    if redirect.is_some() {
+        return Err(s3_error!(NotImplemented, "Objects cannot redirect"));
     }
     if is_locked {
         return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
