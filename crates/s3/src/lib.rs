@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `s3s` verifies signatures and translates between HTTP and operations. It leaves holes that this crate
-//! closes ([`head`], [`chunks`], [`host`]); each has a test that is named after what it prevents.
+//! closes (`head`, `chunks`, `host`); each has a test that is named after what it prevents.
 //!
 //! Invariants: every request is signed by a valid key, and so is every `x-amz-*` header that is obeyed; no
 //! upload is acknowledged before its last byte, its length and its checksums were verified and its entry is
