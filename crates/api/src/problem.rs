@@ -78,6 +78,11 @@ impl Problem {
     }
 
     /// Returns the message for people.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the message for people.
     pub(crate) fn into_message(self) -> String {
         self.message.into_owned()
     }

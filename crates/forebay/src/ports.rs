@@ -12,9 +12,10 @@ use crate::exit::{Coded, Exit};
 /// A setting and its address.
 type Binding = (&'static str, SocketAddr);
 
-/// Returns the addresses of the HTTP server and, if it is enabled, of the cache.
+/// Returns the addresses of the HTTP server and, if they are enabled, of the S3 port and the cache.
 pub(crate) fn of_server(config: &Config) -> Vec<Binding> {
     let mut asked = vec![("server.listen", config.server.listen)];
+    asked.extend(config.s3.listen.map(|address| ("s3.listen", address)));
     if config.cache.enabled {
         asked.extend(of_cache(config));
     }

@@ -17,6 +17,9 @@ use crate::exit::{Coded, Exit};
 /// # Errors
 /// `filter` is neither a level nor a filter (exit code 2).
 pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    // It logs every error of a client as one of the server's, with what the client sent.
+    let filter =
+        &if filter.contains("s3s") { filter.to_owned() } else { format!("{filter},s3s=off") };
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         let text =
             format!("log = {filter:?}: expected a level or a filter such as info,forebay=debug");

@@ -2,8 +2,8 @@
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards)
 //! and brings its own tests: Redis' suites, redis-py's, Django's for its Redis cache; ioredis,
-//! redis-cli, redis-benchmark and the text protocol are tried by a script here; so is a client that
-//! is generated from the API description of `forebay serve`, and so are tus-js-client and tuspy. What they need is fetched once, in
+//! redis-cli, redis-benchmark and the text protocol are tried by a script here; so are boto3 over HTTP and
+//! HTTPS, tus-js-client, tuspy, and a client that is generated from the API description of `forebay serve`. What they need is fetched once, in
 //! pinned versions, into the user's cache directory. A client whose tools or network are missing is
 //! left out, which is said, or fails with `FOREBAY_REQUIRE_SERVICES=1`.
 //!
@@ -14,6 +14,7 @@ mod fetch;
 mod node;
 mod openapi;
 mod python;
+mod s3;
 pub(crate) mod server;
 mod skip;
 mod tcl;
@@ -75,7 +76,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 11] = [
+const CLIENTS: [Client; 13] = [
     Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
     Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
     Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
@@ -87,6 +88,8 @@ const CLIENTS: [Client; 11] = [
     Client { name: "openapi", run: Run::Alone(openapi::run) },
     Client { name: "tus-js-client", run: Run::Alone(tus::js) },
     Client { name: "tuspy", run: Run::Alone(tus::python) },
+    Client { name: "boto3-http", run: Run::Alone(s3::http) },
+    Client { name: "boto3-https", run: Run::Alone(s3::https) },
 ];
 
 /// What all clients share.

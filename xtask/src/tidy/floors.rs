@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 22] = [
+const ROOMS: [Room; 23] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -113,6 +113,11 @@ const ROOMS: [Room; 22] = [
         ],
     },
     Room {
+        name: "forebay-s3",
+        floor: 7,
+        below: &["forebay-base", "forebay-intake", "forebay-api"],
+    },
+    Room {
         name: "forebay-tour",
         floor: 7,
         below: &[
@@ -149,6 +154,7 @@ const ROOMS: [Room; 22] = [
             "forebay-intake",
             "forebay-pipeline",
             "forebay-api",
+            "forebay-s3",
             "forebay-tour",
         ],
     },
@@ -163,7 +169,7 @@ const RESERVED: [(&str, &[&str]); 8] = [
     ("clap", &["forebay", "forebay-tour", "xtask"]),
     ("tracing-subscriber", &["forebay"]),
     ("metrics-exporter-prometheus", &["forebay", "forebay-api"]),
-    ("axum", &["forebay", "forebay-api"]),
+    ("axum", &["forebay", "forebay-api", "forebay-s3"]),
     ("multer", &["forebay-api"]),
     ("hyper-util", &["forebay", "forebay-api"]),
     ("toml", &["forebay", "forebay-api", "forebay-inventory"]),

@@ -1,5 +1,7 @@
 //! Namespaces of files: listed, made to exist without files, and removed.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
@@ -85,6 +87,74 @@ async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeE
     Ok(json(200, to_json(&FileNamespacePage { namespaces, next_cursor })))
 }
 
+/// A namespace of files and what it holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FileNamespaceSums {
+    /// The namespace.
+    #[serde(flatten)]
+    namespace: FileNamespaceAnswer,
+    /// Number of files.
+    files: u64,
+    /// Bytes of all files.
+    bytes: u64,
+    /// Bytes of different contents: each is counted once.
+    different_bytes: u64,
+    /// Files by category.
+    categories: BTreeMap<&'static str, CategorySums>,
+    /// When the oldest name was given, RFC 3339; null without files.
+    #[schema(required)]
+    oldest: Option<String>,
+    /// When the newest name was given, RFC 3339; null without files.
+    #[schema(required)]
+    newest: Option<String>,
+}
+
+/// Files of one category.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CategorySums {
+    /// Number of files.
+    files: u64,
+    /// Their bytes.
+    bytes: u64,
+}
+
+pub(super) async fn get(
+    State(intake): State<Intake>,
+    Path(namespace): Path<String>,
+    request: Request,
+) -> Response {
+    match get_namespace(&intake, &namespace).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, request.headers()),
+    }
+}
+
+async fn get_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
+    let namespace = Namespace::parse(namespace)?;
+    let record = intake.namespace_record(&namespace).await?;
+    let sums = intake.namespace_sums(&namespace).await?;
+    if record.is_none() && sums.files == 0 {
+        return Err(missing(&namespace));
+    }
+    let categories = sums.categories.into_iter();
+    let answer = FileNamespaceSums {
+        namespace: FileNamespaceAnswer::of(&FileNamespace { namespace, record }),
+        files: sums.files,
+        bytes: sums.bytes,
+        different_bytes: sums.different_bytes,
+        categories: categories
+            .map(|(category, (files, bytes))| (category, CategorySums { files, bytes }))
+            .collect(),
+        oldest: sums.oldest_ms.map(time_text),
+        newest: sums.newest_ms.map(time_text),
+    };
+    Ok(json(200, to_json(&answer)))
+}
+
+fn missing(namespace: &Namespace) -> IntakeError {
+    IntakeError::NotFound { what: format!("namespace {namespace}") }
+}
+
 pub(super) async fn put(
     State(intake): State<Intake>,
     Path(namespace): Path<String>,
@@ -130,7 +200,7 @@ pub(super) async fn delete(
 async fn delete_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     if !intake.remove_namespace(&namespace).await? {
-        return Err(IntakeError::NotFound { what: format!("namespace {namespace}") });
+        return Err(missing(&namespace));
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

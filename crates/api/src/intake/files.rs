@@ -270,7 +270,7 @@ fn listing(uri: &Uri) -> Result<Listing, IntakeError> {
 }
 
 /// A time: RFC 3339, or milliseconds since 1970.
-fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
+pub(super) fn time(name: &str, value: &str) -> Result<i64, IntakeError> {
     if let Ok(ms) = value.parse() {
         return Ok(ms);
     }

@@ -15,6 +15,7 @@ mod database;
 mod details;
 mod documents;
 mod download;
+mod duplicates;
 mod file_namespaces;
 mod files;
 mod follow;
@@ -25,6 +26,7 @@ mod openapi;
 mod parts;
 mod problem;
 mod range;
+mod search;
 mod sending;
 mod store;
 mod transfers;
@@ -43,7 +45,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use forebay_intake::digest::Digest;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
-use sending::Sending;
+pub use sending::Sending;
 use tokio::sync::Semaphore;
 
 use crate::answer::pairs;
@@ -67,6 +69,7 @@ impl FromRef<Served> for Intake {
 pub fn router(intake: &Intake) -> Router {
     Router::new()
         .route("/v1/files", get(files::list))
+        .route("/v1/files/search", get(search::search))
         .route("/v1/files/{id}", get(download::by_id))
         .route(
             "/v1/files/{namespace}/{*name}",
@@ -76,13 +79,14 @@ pub fn router(intake: &Intake) -> Router {
                 .patch(details::patch)
                 .delete(files::delete),
         )
+        .route("/v1/files/duplicates", get(duplicates::list))
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))
         .route("/v1/namespaces", get(file_namespaces::list))
         .route(
             "/v1/namespaces/{namespace}",
-            put(file_namespaces::put).delete(file_namespaces::delete),
+            get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
         )
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/database", get(database::status))

@@ -18,7 +18,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
 use super::details::FilePatch;
-use super::file_namespaces::{FileNamespaceAnswer, FileNamespacePage, NamespaceSettings};
+use super::duplicates::DuplicateReport;
+use super::file_namespaces::{
+    FileNamespaceAnswer, FileNamespacePage, FileNamespaceSums, NamespaceSettings,
+};
 use super::transfers::{Deletions, TransferResults, Transfers};
 use super::versions::{ErasedVersions, FileHistory};
 use crate::describe::{
@@ -31,14 +34,14 @@ const FILES: &str =
 const DOCUMENTS: &str = "JSON documents, as rows of a table or members of a collection.";
 const TARGETS: [&str; 3] = ["auto", "table", "collection"];
 const JSON_PARTS: [&str; 3] = ["both", "file", "documents"];
-const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
-const CURSOR: &str = "next_cursor of the previous page";
+pub(super) const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
+pub(super) const CURSOR: &str = "next_cursor of the previous page";
 
 const KEY_IN_USE: (u16, &str) = (409, "A request with this Idempotency-Key is in progress");
 const CONDITION: (u16, &str) = (412, "The condition does not hold");
 const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
-const BUSY: (u16, &str) = (429, "Too many operations are in progress");
-const STORAGE: (u16, &str) =
+pub(super) const BUSY: (u16, &str) = (429, "Too many operations are in progress");
+pub(super) const STORAGE: (u16, &str) =
     (503, "Storage has failed or is busy; nothing is acknowledged meanwhile");
 const FULL: (u16, &str) = (507, "The disk is full");
 const ETAG: &str = "The file's SHA-256, in quotation marks";
@@ -85,6 +88,7 @@ pub(super) fn document() -> OpenApi {
         .tag("files", FILES)
         .tag("documents", DOCUMENTS)
         .get("/v1/files", list_files())
+        .get("/v1/files/search", super::search::described())
         .get(
             "/v1/files/{id}",
             get_file(
@@ -102,6 +106,8 @@ pub(super) fn document() -> OpenApi {
         .post("/v1/files/move", transfers("move_files", "Rename files"))
         .post("/v1/files/delete", delete_files())
         .get("/v1/namespaces", file_namespaces())
+        .get("/v1/files/duplicates", duplicates())
+        .get("/v1/namespaces/{namespace}", get_namespace())
         .put("/v1/namespaces/{namespace}", put_namespace())
         .delete("/v1/namespaces/{namespace}", delete_namespace())
         .post("/v1/ingest", ingest())
@@ -317,6 +323,26 @@ fn file_namespaces() -> Operation {
             query("cursor", Kind::Text, CURSOR),
         ])
         .json::<FileNamespacePage>(200, "A page of namespaces and the cursor of the next")
+        .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
+}
+
+fn get_namespace() -> Operation {
+    Operation::new("files", "get_file_namespace", "Add up the files of a namespace")
+        .parameter(path("namespace", "The namespace"))
+        .json::<FileNamespaceSums>(200, "What the namespace holds")
+        .problems(&[
+            (400, "The name is invalid"),
+            (404, "It has neither files nor a record"),
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn duplicates() -> Operation {
+    let summary = "List the contents with several names that save the most space";
+    Operation::new("files", "list_duplicates", summary)
+        .parameter(query("limit", LIMIT, "Maximum number of contents; the default is 100"))
+        .json::<DuplicateReport<'static>>(200, "The contents, each with some of its names")
         .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
 }
 
@@ -543,7 +569,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 15);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 16);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

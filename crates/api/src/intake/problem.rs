@@ -19,6 +19,7 @@ pub(crate) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let message = match error {
         // Clients see what they can act on. The rest is in the log.
         IntakeError::Catalogue(_)
+        | IntakeError::Search(_)
         | IntakeError::Ask(_)
         | IntakeError::OpenDocuments(_)
         | IntakeError::Blob { .. }

@@ -33,9 +33,9 @@ const PIECE_SIZE_MIN: u64 = 8 << 10;
 /// Number of blob file pieces read concurrently, per processor.
 const READS_PER_PROCESSOR: usize = 2;
 
-/// Blob files being sent to clients.
+/// Blob files being sent to clients, which share limits on memory and reads. Clones are the same.
 #[derive(Debug, Clone)]
-pub(super) struct Sending {
+pub struct Sending {
     /// Bytes read but not yet sent.
     bytes: Arc<AtomicUsize>,
     /// Limits the number of pieces read concurrently: enough for the processors and a disk, and few
@@ -48,6 +48,13 @@ impl Default for Sending {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let reads = Arc::new(Semaphore::new(READS_PER_PROCESSOR * processors));
         Self { bytes: Arc::default(), reads }
+    }
+}
+
+impl Sending {
+    /// Returns a body that consists of a part of a blob file.
+    pub fn body(&self, reader: BlockReader, range: Range<u64>, digest: Digest) -> Body {
+        body(reader, vec![Segment::Part(range)], digest, self.clone())
     }
 }
 

@@ -101,7 +101,7 @@ async fn submit(shared: Shared, path: String, request: Request) -> Response {
         };
         let order = Order::of(&parts.method, &path, &parts.uri, &parts.headers);
         let order = order.map_err(|name| {
-            Problem::bad("header", format!("the value of the header {name} is not visible ASCII"))
+            Problem::bad("header", format!("the value of the header {name} is not UTF-8"))
         })?;
         shared.queue.check_room().map_err(|error| refused(&error))?;
         let declared = parts.headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok());

@@ -31,6 +31,9 @@ const KEPT: [&str; 13] = [
     "want-repr-digest",
 ];
 
+/// What headers begin with that are stored with a file: its metadata and tags.
+const KEPT_PREFIX: &str = "forebay-";
+
 /// A stored request, without its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
@@ -46,19 +49,23 @@ impl Order {
     /// * `path`: of the route that runs it.
     ///
     /// # Errors
-    /// The name of a header whose value is not visible ASCII.
+    /// The name of a header whose value is not UTF-8.
     pub(super) fn of(
         method: &Method,
         path: &str,
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<Self, HeaderName> {
-        let passed_on = |name: &&HeaderName| KEPT.contains(&name.as_str());
+        let passed_on = |name: &&HeaderName| {
+            let name = name.as_str();
+            KEPT.contains(&name) || name.starts_with(KEPT_PREFIX)
+        };
         let mut kept = Vec::new();
         for name in headers.keys().filter(passed_on) {
             for value in headers.get_all(name) {
-                let value = value.to_str().map_err(|_| name.clone())?;
-                kept.push((name.as_str().to_owned(), value.to_owned()));
+                let value =
+                    String::from_utf8(value.as_bytes().to_vec()).map_err(|_| name.clone())?;
+                kept.push((name.as_str().to_owned(), value));
             }
         }
         let method = method.as_str().to_owned();
@@ -126,11 +133,14 @@ mod tests {
         ] {
             headers.append(name, value.parse().unwrap());
         }
+        headers.append("forebay-tags", HeaderValue::from_static("a=1"));
+        headers.append("forebay-meta-author", HeaderValue::from_bytes("Zoë".as_bytes()).unwrap());
         let order = Order::of(&Method::PUT, uri.path(), &uri, &headers).unwrap();
         assert_eq!(order.target, "/v1/files/a/b%20c?comment=x");
         let decoded = Order::decode(&order.encode()).unwrap();
         assert_eq!(decoded, order);
-        assert_eq!(decoded.headers().len(), 2);
+        assert_eq!(decoded.headers().len(), 4);
+        assert_eq!(decoded.headers()["forebay-meta-author"], headers["forebay-meta-author"]);
         assert_eq!(order.header("if-match"), Some("\"a\""));
         assert!(!String::from_utf8(order.encode()).unwrap().contains("secret"));
     }

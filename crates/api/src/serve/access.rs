@@ -108,7 +108,7 @@ fn subject(uri: &Uri) -> Subject<'_> {
         Err(_) => Subject::Everything,
     };
     match (area, name, more) {
-        ("files", None, None) => by_parameter(uri, Area::Files, "namespace"),
+        ("files", None | Some("search"), None) => by_parameter(uri, Area::Files, "namespace"),
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
@@ -208,6 +208,9 @@ mod tests {
             ("/v1/files/in%FF/a", "everything"),
             ("/v1/files?prefix=in", "everything"),
             ("/v1/files/01ABC", "everything"),
+            ("/v1/files/search?q=x&namespace=in", "Files:in"),
+            ("/v1/files/search?q=x", "everything"),
+            ("/v1/files/search/x", "Files:search"),
             ("/v1/ingest", "everything"),
             ("/v1/namespaces/in", "Files:in"),
             ("/v1/namespaces", "everything"),

@@ -70,7 +70,7 @@ pub struct Settings {
 
 /// The running server.
 pub struct App {
-    pub(super) keys: KeyRing,
+    pub(super) keys: Arc<KeyRing>,
     /// Signs URLs, if there is one.
     pub(super) master: Option<MasterKey>,
     /// Makes images of the data directory, if there is one.
@@ -103,7 +103,12 @@ impl App {
     /// * `recorder`: renders the metrics of the process.
     /// * `process`: a number that distinguishes the ids of its requests from those of others.
     #[must_use]
-    pub fn new(server: &Settings, keys: KeyRing, recorder: PrometheusHandle, process: u32) -> Self {
+    pub fn new(
+        server: &Settings,
+        keys: impl Into<Arc<KeyRing>>,
+        recorder: PrometheusHandle,
+        process: u32,
+    ) -> Self {
         let pace = Pace {
             idle: server.body_idle_timeout,
             rate_min: server.rate_min,
@@ -111,7 +116,7 @@ impl App {
         };
         let connections = Arc::<Registry>::default();
         Self {
-            keys,
+            keys: keys.into(),
             master: None,
             images: None,
             sessions: Sessions::default(),

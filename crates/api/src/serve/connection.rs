@@ -27,7 +27,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::app::{App, Deadlines};
 use super::pace::Pace;
-use super::service::answer;
+use super::protocol::Protocol;
+use super::service::{answer, answer_port};
 use super::shares::Share;
 use super::shutdown::Stage;
 
@@ -418,13 +419,25 @@ pub(super) async fn unless_cut<T>(
 }
 
 /// Serves requests on `io` until it closes, is overdue, or the server stops.
-pub(super) async fn serve<S>(app: &Arc<App>, state: &Arc<ConnState>, io: S)
-where
+///
+/// * `port`: what answers them, if this is not the main port.
+pub(super) async fn serve<S>(
+    app: &Arc<App>,
+    state: &Arc<ConnState>,
+    port: Option<&Arc<dyn Protocol>>,
+    io: S,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let service = service_fn(|request| {
-        let (app, state) = (Arc::clone(app), Arc::clone(state));
-        async move { Ok::<_, std::convert::Infallible>(answer(app, state, request).await) }
+        let (app, state, port) = (Arc::clone(app), Arc::clone(state), port.map(Arc::clone));
+        async move {
+            let answered = match port {
+                Some(port) => answer_port(app, state, port, request).await,
+                None => answer(app, state, request).await,
+            };
+            Ok::<_, std::convert::Infallible>(answered)
+        }
     });
     // `pipeline_flush` stays off: with it hyper 1.12 buffers a body without any limit, so a client
     // that does not read would decide how much memory we use.

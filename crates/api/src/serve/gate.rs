@@ -18,8 +18,8 @@ use std::net::IpAddr;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST,
-    ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
@@ -102,6 +102,15 @@ impl Gate {
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(bare))
     }
 
+    /// Returns the sender of a request to a port that checks neither host nor origin: whether it is a
+    /// page that may read the response.
+    pub(super) fn sender<B>(&self, request: &Request<B>) -> From {
+        match only(request.headers(), &ORIGIN) {
+            Ok(Some(origin)) if self.origins.contains(origin) => From::Permitted(origin.clone()),
+            _ => From::Direct,
+        }
+    }
+
     /// Returns the response to a browser's preflight request, if the request is one from a
     /// permitted origin.
     pub(super) fn preflight<B>(
@@ -131,6 +140,17 @@ impl Gate {
             headers.insert(name, HeaderValue::from_static(value));
         }
         Some(response)
+    }
+
+    /// Permits what a preflight request asks for, on a port whose requests are signed.
+    pub(super) fn for_port<B>(
+        mut answer: axum::response::Response,
+        request: &Request<B>,
+    ) -> axum::response::Response {
+        if let Some(asked) = request.headers().get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            answer.headers_mut().insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        }
+        answer
     }
 
     /// Lets a page of a permitted origin read the response.

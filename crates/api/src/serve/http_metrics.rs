@@ -35,7 +35,7 @@ const BOUNDS: [(u64, &str); 16] = [
 const STATUSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "aborted"];
 
 /// Classes before those of [`ROUTE_CLASSES`].
-const SHELL_CLASSES: [&str; 3] = ["other", "v1", "health"];
+const SHELL_CLASSES: [&str; 4] = ["other", "v1", "health", "s3"];
 const CLASS_COUNT: usize = SHELL_CLASSES.len() + ROUTE_CLASSES.len();
 
 /// The class of a path; an index into the metrics.
@@ -49,6 +49,8 @@ impl RouteClass {
     pub(super) const V1: Self = Self(1);
     /// Health, readiness, metrics: answered even if the server is overloaded.
     pub(super) const HEALTH: Self = Self(2);
+    /// Everything on the S3 port.
+    pub(super) const S3: Self = Self(3);
 
     /// Returns the class of `path`.
     pub(super) fn of(path: &str) -> Self {
@@ -68,7 +70,7 @@ impl RouteClass {
 
     /// Returns whether it is below `/v1` and so may need a key.
     pub(super) fn is_api(self) -> bool {
-        self != Self::OTHER && self != Self::HEALTH
+        self != Self::OTHER && self != Self::HEALTH && self != Self::S3
     }
 
     fn label(self) -> &'static str {

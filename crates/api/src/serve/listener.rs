@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::app::App;
 use super::connection::{self, ConnState, Watched};
+use super::protocol::Protocol;
 use super::shutdown::Stage;
 use crate::problem::Problem;
 use crate::tls::Renewed;
@@ -49,6 +50,27 @@ pub async fn run(
     tls: Option<Arc<Renewed>>,
     connections_max: usize,
 ) {
+    accept(app, listener, tls, connections_max, None).await;
+}
+
+/// The same for a port whose requests `port` answers. All connections of the server count together.
+pub async fn run_port(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Option<Arc<Renewed>>,
+    connections_max: usize,
+    port: Arc<dyn Protocol>,
+) {
+    accept(app, listener, tls, connections_max, Some(port)).await;
+}
+
+async fn accept(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Option<Arc<Renewed>>,
+    connections_max: usize,
+    port: Option<Arc<dyn Protocol>>,
+) {
     let farewells = Arc::new(AtomicUsize::new(0));
     let mut refused = 0u32;
     loop {
@@ -81,7 +103,7 @@ pub async fn run(
                 }
                 app.metrics.connections.fetch_add(1, Relaxed);
                 if enter(&app, connections_max).await {
-                    take(Arc::clone(&app), stream, peer, tls.clone());
+                    take(Arc::clone(&app), stream, peer, tls.clone(), port.clone());
                 } else {
                     app.metrics.connections_refused.fetch_add(1, Relaxed);
                     // Over TLS nothing can be sent before a handshake, and that is work.
@@ -138,7 +160,13 @@ impl Drop for Registered {
     }
 }
 
-fn take(app: Arc<App>, stream: TcpStream, peer: SocketAddr, tls: Option<Arc<Renewed>>) {
+fn take(
+    app: Arc<App>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<Renewed>>,
+    port: Option<Arc<dyn Protocol>>,
+) {
     let entered = Entered(Arc::clone(&app));
     tokio::spawn(async move {
         let _entered = entered;
@@ -154,13 +182,13 @@ fn take(app: Arc<App>, stream: TcpStream, peer: SocketAddr, tls: Option<Arc<Rene
         let _registered = Registered::new(&app, &state);
         let stream = Watched::new(stream, Arc::clone(&state), Arc::clone(&app));
         let Some(tls) = tls else {
-            return connection::serve(&app, &state, stream).await;
+            return connection::serve(&app, &state, port.as_ref(), stream).await;
         };
         // Determined for each connection, so that a renewed certificate is used for the next one.
         let acceptor = TlsAcceptor::from(tls.config());
         let handshake = tokio::time::timeout(app.deadlines.head, acceptor.accept(stream));
         match connection::unless_cut(&state, handshake).await {
-            Some(Ok(Ok(stream))) => connection::serve(&app, &state, stream).await,
+            Some(Ok(Ok(stream))) => connection::serve(&app, &state, port.as_ref(), stream).await,
             Some(Ok(Err(error))) => tracing::debug!(?error, "TLS handshake failed"),
             None => {
                 app.metrics.cut_crowded.fetch_add(1, Relaxed);

@@ -32,6 +32,7 @@ mod parameters;
 pub(crate) mod presign;
 mod problem;
 mod process_metrics;
+mod protocol;
 mod registry;
 mod request_id;
 mod service;
@@ -44,4 +45,5 @@ mod shutdown;
 mod tests;
 
 pub use app::{App, Settings};
-pub use listener::{bind, run};
+pub use listener::{bind, run, run_port};
+pub use protocol::{Protocol, Refusal};

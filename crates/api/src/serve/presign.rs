@@ -161,6 +161,10 @@ pub(super) fn check<B>(app: &App, request: &Request<B>) -> Result<Grant, Problem
     if method != permission.method && !reads {
         return Err(Problem::PRESIGN_INVALID);
     }
+    // The signature covers no headers, so none may store more than the file.
+    if headers.keys().any(|name| name.as_str().starts_with("forebay-")) {
+        return Err(Problem::PRESIGN_HEADER);
+    }
     if let Some(size_max) = permission.size_max {
         check_size(headers, &method, request.uri().path(), size_max)?;
     }

@@ -69,6 +69,11 @@ impl Problem {
     );
     pub(super) const PRESIGN_EXPIRED: Self =
         Self::fixed(StatusCode::FORBIDDEN, "presign_expired", "this URL has expired");
+    pub(super) const PRESIGN_HEADER: Self = Self::fixed(
+        StatusCode::FORBIDDEN,
+        "presign_header",
+        "a presigned URL takes no Forebay-… headers: metadata and tags are not signed",
+    );
     pub(super) const PRESIGN_LENGTH: Self = Self::fixed(
         StatusCode::LENGTH_REQUIRED,
         "presign_length",

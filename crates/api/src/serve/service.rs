@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::header::{ACCEPT, CONNECTION, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ACCEPT, ACCESS_CONTROL_EXPOSE_HEADERS, CONNECTION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, Request};
 use hyper::body::Incoming;
 use tower::Service as _;
@@ -23,6 +23,7 @@ use super::gate::{From, Gate};
 use super::http_metrics::RouteClass;
 use super::pace::PacedBody;
 use super::problem::normalise;
+use super::protocol::{Protocol, Refusal};
 use super::shares::Full;
 use super::shutdown::Stage;
 use super::{auth, login, presign, request_id};
@@ -63,6 +64,77 @@ pub(super) async fn answer(
     }
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
+}
+
+/// Responds to a `request` on another port. Never fails either.
+pub(super) async fn answer_port(
+    app: Arc<App>,
+    conn: Arc<ConnState>,
+    port: Arc<dyn Protocol>,
+    mut request: Request<Incoming>,
+) -> http::Response<Tracked> {
+    let id = app.ids.of(request.headers());
+    request.headers_mut().insert(request_id::HEADER, id.clone());
+    conn.request_begun(app.elapsed_ms());
+    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn)));
+    let class = RouteClass::S3;
+    let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
+    let from = running.app.gate.sender(&request);
+    let mut response = match Gate::preflight(&from, &request) {
+        Some(answer) => Gate::for_port(answer, &request),
+        None => on_port(&running, &port, request, &id).await,
+    };
+    running.slot.end();
+    let headers = response.headers_mut();
+    headers.insert(request_id::HEADER, id);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    Gate::open_to(&from, headers);
+    if matches!(from, From::Permitted(_)) {
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+        headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+    }
+    if running.app.stop.stage() != Stage::Running {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    running.status = Some(response.status());
+    response.map(|body| Tracked::new(body, running))
+}
+
+async fn on_port(
+    running: &Running,
+    port: &Arc<dyn Protocol>,
+    request: Request<Incoming>,
+    id: &HeaderValue,
+) -> Response {
+    let refuse = |problem| port.refuse(&Refusal::new(problem), id);
+    if running.app.stop.stage() != Stage::Running {
+        return refuse(Problem::STOPPING);
+    }
+    if let Err(full) = running.slot.admit(None) {
+        running.app.metrics.requests_refused.fetch_add(1, Relaxed);
+        return refuse(match full {
+            Full::All => Problem::BUSY,
+            Full::Client => Problem::CLIENT_BUSY,
+        });
+    }
+    let (slot, app) = (Arc::clone(&running.slot), Arc::clone(&running.app));
+    let request = request.map(|body| Body::new(PacedBody::new(body, app, slot)));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let answerer = Arc::clone(port);
+    let called = AssertUnwindSafe(async move { answerer.answer(request).await });
+    let Ok(response) = called.catch_unwind().await else {
+        running.app.metrics.panics.fetch_add(1, Relaxed);
+        tracing::error!(request_id = ?id, "request handler panicked; the response is 500");
+        return refuse(Problem::INTERNAL);
+    };
+    let status = response.status().as_u16();
+    let took_us = running.started.elapsed().as_micros();
+    tracing::debug!(request_id = ?id, ?method, ?path, status, took_us, "request");
+    if running.slot.was_slow() && status >= 400 {
+        return refuse(Problem::BODY_SLOW);
+    }
+    response
 }
 
 async fn behind_gate(

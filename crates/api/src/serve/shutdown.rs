@@ -61,11 +61,9 @@ impl Stop {
 
     /// Counts one more connection unless `max` are open.
     pub(super) fn enter(&self, max: usize) -> bool {
-        // Only the accept loop enters, so nothing races between the load and the add.
-        self.open() < max && {
-            self.open.fetch_add(1, Ordering::AcqRel);
-            true
-        }
+        // Each port has its own accept loop.
+        let more = |open| (open < max).then(|| open + 1);
+        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
     /// Waits for a connection to end, at most for `limit`.

@@ -20,7 +20,12 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod file_client;
+mod files;
+mod files_copy;
 mod fsck;
+mod ingest;
+mod ingest_walk;
 mod intake;
 mod inventory;
 mod inventory_build;
@@ -39,6 +44,7 @@ mod pipeline_run;
 mod presign;
 mod reference;
 mod restore;
+mod s3;
 mod serve;
 mod server;
 mod settings;
@@ -98,12 +104,20 @@ enum Command {
     Key(key::Command),
     /// Print a URL for one request that needs no API key.
     Presign(presign::Args),
+    /// Print credentials for the S3-compatible port.
+    #[command(subcommand)]
+    S3(s3::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
     /// Make a backup of all data while the server runs, list backups, and verify them.
     Backup(backup::Args),
     /// Make a data directory of a backup.
     Restore(restore::Args),
+    /// List, fetch, store, remove and search the files of a server.
+    #[command(subcommand)]
+    Files(files::Command),
+    /// Store files and directories on a server, in parallel.
+    Ingest(ingest::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -148,9 +162,12 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
         Command::Presign(args) => presign::run(&args),
+        Command::S3(command) => s3::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Files(command) => files::run(&command),
+        Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Uploads(command) => uploads::run(&command),

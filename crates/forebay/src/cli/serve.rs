@@ -15,9 +15,9 @@ Examples:
   forebay serve --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:8443
   forebay serve --set server.shutdown_limit=5s --log debug
 
-The first line on standard output is `listening URL`, printed once the server answers requests. Logs
-are written to standard error. The first SIGINT or SIGTERM lets running requests finish; a second
-stops the server at once.";
+The first line on standard output is `listening URL`, printed once the server answers requests. With
+s3.listen a second one follows, `s3 URL`. Logs are written to standard error. The first SIGINT or
+SIGTERM lets running requests finish; a second stops the server at once.";
 
 /// Maximum time for runtime threads to end after everything has stopped.
 const RUNTIME_END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -34,6 +34,21 @@ pub(super) fn parsed(server: &Server<'_>, text: &str) -> anyhow::Result<serde_js
         .with_context(|| format!("the response of {} is not JSON", server.url))
 }
 
+/// The URL that requests to a server begin with.
+///
+/// * `path`: what is to be asked for, for the message about what is not supported.
+pub(super) fn base_url(server: &str, path: &str) -> anyhow::Result<String> {
+    let server = server.trim_end_matches('/');
+    if server.starts_with("https://") {
+        let text = format!("only http:// is supported; over TLS use: curl '{server}{path}'");
+        return Err(Coded::error(Exit::Usage, text));
+    }
+    Ok(match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    })
+}
+
 /// A server to be asked.
 pub(super) struct Server<'a> {
     url: String,
@@ -43,16 +58,7 @@ pub(super) struct Server<'a> {
 impl<'a> Server<'a> {
     /// * `path`: what is to be asked for, for the message about what is not supported.
     pub(super) fn new(server: &str, key: Option<&'a str>, path: &str) -> anyhow::Result<Self> {
-        let server = server.trim_end_matches('/');
-        if server.starts_with("https://") {
-            let text = format!("only http:// is supported; over TLS use: curl '{server}{path}'");
-            return Err(Coded::error(Exit::Usage, text));
-        }
-        let url = match server.contains("://") {
-            true => server.to_owned(),
-            false => format!("http://{server}"),
-        };
-        Ok(Self { url, key })
+        Ok(Self { url: base_url(server, path)?, key })
     }
 
     pub(super) fn get(&self, path: &str, accept: &str) -> anyhow::Result<String> {

@@ -180,6 +180,9 @@ settings! {
         /// Interval at which all names and counts are verified while the server runs. A pass that
         /// takes long is followed by a longer pause.
         verify_interval("intake.verify_interval"): HumanDuration = "10m";
+        /// Whether files can be searched. The index is kept in the data directory and follows what is
+        /// stored.
+        search("intake.search"): bool = "true";
         /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
         /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.
@@ -198,6 +201,18 @@ settings! {
         unfinished_bytes_max("intake.unfinished_bytes_max"): ByteSize = "1TiB";
         /// Time after its last change at which an unfinished upload expires.
         unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
+    }
+    /// The S3-compatible port. Buckets are namespaces of files.
+    s3: S3 {
+        /// Address for the S3-compatible API. It speaks HTTPS if server.tls_cert is set, and the limits
+        /// of the server apply. Empty: not served.
+        listen("s3.listen"): Option<SocketAddr> = "";
+        /// Domain names under which a bucket may be the first part of the host name (BUCKET.DOMAIN),
+        /// separated by commas. Empty: only paths name buckets.
+        domains("s3.domains"): Hosts = "";
+        /// Region that requests must be signed for. Empty: any region is accepted, and the region is
+        /// reported as forebay.
+        region("s3.region"): Option<String> = "";
     }
     /// An external database that receives every document too. Without `url` there is none.
     database: Database {

@@ -5,4 +5,4 @@ mod guard;
 mod run;
 
 pub(crate) use forebay_api::Subsystem;
-pub(crate) use run::{Open, run};
+pub(crate) use run::{Open, Ports, run};

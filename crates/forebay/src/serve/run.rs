@@ -21,7 +21,7 @@ use super::guard::{self, Protection};
 use crate::config::{Auth, Config, Server};
 use crate::exit::{Coded, Exit};
 use crate::serve::Subsystem;
-use crate::{data_dir, descriptors, out, ports};
+use crate::{data_dir, descriptors, out, ports, wiring};
 
 /// Interval between checks of the key file.
 const KEYS_RELOAD_EVERY: Duration = Duration::from_secs(1);
@@ -30,8 +30,15 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// Interval between looks for what a killed backup left.
 const IMAGES_SWEPT_EVERY: Duration = Duration::from_secs(30);
 
+/// Ports beside the main one, which serve what is opened.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ports {
+    /// The S3-compatible port.
+    pub(crate) s3: Option<Arc<forebay_s3::Port>>,
+}
+
 /// Opens what is served; blocks meanwhile.
-pub(crate) type Open = fn(&Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
+pub(crate) type Open = fn(&Config, &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
 
 /// Serves until a signal, with the settings in `config`.
 ///
@@ -50,6 +57,7 @@ pub(crate) async fn run(
     ports::check(&ports::of_server(&config))?;
     let keys = KeyRing::open(KeyFile::in_data_dir(&config.process.data), config.server.auth.into())
         .map_err(start("cannot load the API keys"))?;
+    let keys = Arc::new(keys);
     let tls = load_tls(&config)?;
     let protection =
         Protection { keys: keys.required(), tls: tls.is_some(), insecure: config.server.insecure };
@@ -58,6 +66,8 @@ pub(crate) async fn run(
     let listener = http::bind(config.server.listen)
         .map_err(|error| ports::refused("server.listen", config.server.listen, error))?;
     let address = listener.local_addr().map_err(start("cannot determine the local address"))?;
+    let s3 = wiring::s3::bind(&config, &keys)?;
+    let ports = Ports { s3: s3.as_ref().map(|bound| Arc::clone(&bound.port)) };
     if let Some(lack) = guard::warning(address, protection) {
         tracing::warn!(%address, "{lack}");
     }
@@ -75,18 +85,23 @@ pub(crate) async fn run(
         .with_data(&config.process.data);
     let app = Arc::new(app);
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
-    let accepting = spawn_background(&app, listener, tls, &config, hangup);
+    let accepting = spawn_background(&app, listener, tls.clone(), &config, hangup);
+    let s3_url = s3.as_ref().map(|bound| bound.url.clone());
+    let s3 = s3.map(|bound| {
+        let max = connections_max(&config);
+        tokio::spawn(http::run_port(Arc::clone(&app), bound.listener, tls, max, bound.port))
+    });
 
     let scheme = if protection.tls { "https" } else { "http" };
     let url = format!("{scheme}://{address}");
     tokio::select! {
-        opened = open(&app, &config, open_subsystems) => opened?,
+        opened = open(&app, &config, &ports, open_subsystems) => opened?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped before the data was open");
             return Ok(Exit::Interrupted);
         }
     }
-    announce(&url, &config, ready_file.as_deref())?;
+    announce(&url, s3_url.as_deref(), &config, ready_file.as_deref())?;
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping: finishing running requests");
     let stopped = tokio::select! {
@@ -97,6 +112,9 @@ pub(crate) async fn run(
         }
     };
     accepting.abort();
+    if let Some(accepting) = s3 {
+        accepting.abort();
+    }
     stopped
 }
 
@@ -160,10 +178,13 @@ fn spawn_background(
             }
         }
     });
-    // In all cases, descriptors are reserved for storage.
+    tokio::spawn(http::run(Arc::clone(app), listener, tls, connections_max(config)))
+}
+
+/// Returns the maximum number of connections of all ports. In all cases, descriptors are reserved for storage.
+fn connections_max(config: &Config) -> usize {
     let share = usize::try_from(descriptors::raise().http).unwrap_or(usize::MAX);
-    let max = share.min(config.server.connections_max as usize);
-    tokio::spawn(http::run(Arc::clone(app), listener, tls, max))
+    share.min(config.server.connections_max as usize)
 }
 
 fn reload_keys(app: &App) {
@@ -178,9 +199,14 @@ fn reload_keys(app: &App) {
 }
 
 /// Opens the subsystems off the async threads and installs their routes.
-async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow::Result<()> {
-    let settings = config.clone();
-    let subsystems = tokio::task::spawn_blocking(move || open_subsystems(&settings))
+async fn open(
+    app: &Arc<App>,
+    config: &Config,
+    ports: &Ports,
+    open_subsystems: Open,
+) -> anyhow::Result<()> {
+    let (settings, ports) = (config.clone(), ports.clone());
+    let subsystems = tokio::task::spawn_blocking(move || open_subsystems(&settings, &ports))
         .await
         .context("opening the data panicked")?
         .map_err(|error| {
@@ -194,7 +220,12 @@ async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow:
 
 /// Announces the server's address: the ready file first, so that it exists when the line is
 /// printed.
-fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
+fn announce(
+    url: &str,
+    s3_url: Option<&str>,
+    config: &Config,
+    ready_file: Option<&Path>,
+) -> anyhow::Result<()> {
     if let Some(path) = ready_file {
         // Written beside and renamed, so that no process reads a part of it.
         let beside = path.with_extension("tmp");
@@ -203,6 +234,9 @@ fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Re
             .map_err(start(&format!("cannot write the ready file {}", path.display())))?;
     }
     out::line(format_args!("listening {url}"))?;
+    if let Some(url) = s3_url {
+        out::line(format_args!("s3 {url}"))?;
+    }
     let data = config.process.data.display().to_string();
     tracing::info!(%url, ?data, version = env!("CARGO_PKG_VERSION"), "ready");
     Ok(())

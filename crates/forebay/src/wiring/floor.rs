@@ -14,14 +14,14 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 
 use crate::config::Config;
-use crate::serve::Subsystem;
+use crate::serve::{Ports, Subsystem};
 
 /// Response of the baseline: as long as a typical one of the intake.
 const ANSWER: &str = "{\"status\":\"stored\",\"id\":\"0000000000000000\"}";
 
 /// Opens the baseline instead of the real subsystems.
 #[expect(clippy::unnecessary_wraps, reason = "the same signature as opening real subsystems")]
-pub(crate) fn open(_config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
+pub(crate) fn open(_config: &Config, _ports: &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     Ok(vec![Arc::new(Floor)])
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn options(config: &Config) -> IntakeOptions {
     options.durability = from.durability;
     options.decision.documents_min = from.decision_documents_min.into();
     options.verify_every = from.verify_interval.get();
+    options.search = from.search;
     let limits = &mut options.limits;
     limits.file_size_max = from.file_size_max.0;
     limits.document_size_max = usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);

@@ -14,11 +14,12 @@ mod intake_mongo;
 pub(crate) mod inventory;
 mod jobs;
 mod pipelines;
+pub(crate) mod s3;
 
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::serve::Subsystem;
+use crate::serve::{Ports, Subsystem};
 
 /// Opens every subsystem in the data directory of `config`.
 ///
@@ -27,8 +28,11 @@ use crate::serve::Subsystem;
 ///
 /// # Errors
 /// The first subsystem that cannot be opened; those opened before it are dropped.
-pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
+pub(crate) fn open(config: &Config, ports: &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     let (intake, files) = intake::open(config)?;
+    if let Some(port) = &ports.s3 {
+        port.open(&files);
+    }
     let jobs = jobs::open(config, &files)?;
     let mut subsystems = vec![intake];
     if config.events.enabled {

@@ -27,6 +27,7 @@ mod events_tiles;
 mod events_witness;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
+mod files_cli;
 mod fsck;
 mod full_disk;
 mod http;

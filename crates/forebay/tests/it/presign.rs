@@ -68,6 +68,8 @@ fn a_presigned_url_permits_one_request_and_nothing_else() {
     assert_eq!(long, (413, "too_large".to_owned()));
     let packed = send(&server, "PUT", &put, &[("content-encoding", "gzip")], "x");
     assert_eq!(packed.0, 415);
+    let tagged = send(&server, "PUT", &put, &[("forebay-tags", "a=1")], "x");
+    assert_eq!((tagged.0, tagged.1.as_str()), (403, "presign_header"));
     let get = url(&server, &writer, "GET", "/v1/files/in/a%20b.txt", None);
     assert_eq!(send(&server, "GET", &get, &[], "").2, "0123456789");
     assert_eq!(status(&server, "HEAD", &get, "").0, 200);

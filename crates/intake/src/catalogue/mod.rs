@@ -22,6 +22,7 @@ mod browse;
 mod compare;
 mod list;
 mod query;
+mod report;
 mod rows;
 mod schema;
 mod state;
@@ -50,6 +51,7 @@ pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
 pub use list::FileFilter;
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
+pub use report::{NamespaceSums, SharedContent};
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

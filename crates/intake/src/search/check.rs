@@ -5,7 +5,6 @@
 //!
 //! Invariants: nothing is repaired; what is damaged is described and stops no other part of the check.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -78,8 +77,7 @@ fn examine(
             findings.push(message);
         }
     }
-    let rows = rows(connection, &state)?;
-    let files = rows.len() as u64;
+    let files = count(connection, &state)?;
     for table in ["words", "pieces"] {
         let sql = format!(
             "SELECT (SELECT count(*) FROM {table}_docsize),
@@ -94,43 +92,46 @@ fn examine(
         }
     }
     if let Some(catalogue) = catalogue.filter(|catalogue| catalogue.log == state.log) {
-        compare(rows, &state, &catalogue, findings)?;
+        compare(connection, &state, &catalogue, findings)?;
     }
     Ok(files)
 }
 
-/// Every row by namespace and name, verified and counted.
-fn rows(connection: &Connection, state: &State) -> Checked<HashMap<(String, String), Indexed>> {
-    let mut found = HashMap::new();
-    let (mut texts, mut text_bytes) = (0, 0u64);
+/// Verifies and counts every row.
+fn count(connection: &Connection, state: &State) -> Checked<u64> {
+    let (mut files, mut texts, mut text_bytes) = (0, 0, 0u64);
     let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM files"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let file = Indexed::read(row)?;
+        files += 1;
         texts += u64::from(file.text_size > 0);
         text_bytes = text_bytes.saturating_add(file.text_size);
-        found.insert((file.namespace.clone(), file.name.clone()), file);
     }
-    if (found.len() as u64, texts, text_bytes) == (state.files, state.texts, state.text_bytes) {
-        return Ok(found);
+    if (files, texts, text_bytes) == (state.files, state.texts, state.text_bytes) {
+        return Ok(files);
     }
     Err(CatalogueFault::Damaged {
         found: format!(
-            "the table meta counts {} files with {} texts, and {} with {texts} were found",
-            state.files,
-            state.texts,
-            found.len()
+            "the table meta counts {} files with {} texts, and {files} with {texts} were found",
+            state.files, state.texts
         ),
     })
 }
 
-/// Compares the rows with the names of the catalogue, which reflects at least as much of the log.
+/// Compares the rows with the names of the catalogue, which reflects at least as much of the log. Both
+/// are read in the order of names, so memory does not grow with their number.
 fn compare(
-    mut rows: HashMap<(String, String), Indexed>,
+    connection: &Connection,
     state: &State,
     catalogue: &Sound<'_>,
     findings: &mut Vec<String>,
 ) -> Checked<()> {
+    let sql = format!("SELECT {COLUMNS} FROM files ORDER BY namespace, name");
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    let mut next = rows.next()?.map(Indexed::read).transpose()?;
+    let mut gone = 0u64;
     let mut after: Option<FileRecord> = None;
     loop {
         let last = after.as_ref().map(|file| (file.namespace.as_str(), file.name.as_str()));
@@ -139,8 +140,17 @@ fn compare(
         let Some(last) = page.last() else { break };
         after = Some(last.clone());
         for file in page {
-            let key = (file.namespace.as_str().to_owned(), file.name.as_str().to_owned());
-            let is_right = match rows.remove(&key) {
+            let key = (file.namespace.as_str(), file.name.as_str());
+            let mut found = None;
+            while let Some(row) = next.take_if(|row| (&*row.namespace, &*row.name) <= key) {
+                if (&*row.namespace, &*row.name) == key {
+                    found = Some(row);
+                } else {
+                    gone += 1;
+                }
+                next = rows.next()?.map(Indexed::read).transpose()?;
+            }
+            let is_right = match found {
                 Some(row) if row.id == file.id => is_same(&row, &file),
                 // The index has not come to the entry that gave the name what it has now.
                 _ => file.id >= state.position,
@@ -151,8 +161,12 @@ fn compare(
             }
         }
     }
-    if state.position >= catalogue.position && !rows.is_empty() {
-        findings.push(format!("{} names do not exist any more", rows.len()));
+    while next.is_some() {
+        gone += 1;
+        next = rows.next()?.map(Indexed::read).transpose()?;
+    }
+    if state.position >= catalogue.position && gone > 0 {
+        findings.push(format!("{gone} names do not exist any more"));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 use rusqlite::types::Value;
 
 use super::schema::Indexed;
+use crate::attributes::{AttributeKind, Attributes};
 use crate::catalogue::FileRecord;
 use crate::classify::Category;
 use crate::names::Namespace;
@@ -30,6 +31,10 @@ pub struct SearchFilter {
     pub created_from_ms: Option<i64>,
     /// Only names given before this time, in milliseconds since 1970.
     pub created_to_ms: Option<i64>,
+    /// Only files with these tags. A tag without a value may have any.
+    pub tags: Vec<(String, Option<String>)>,
+    /// Only files with these metadata, as names and values.
+    pub metadata: Vec<(String, String)>,
 }
 
 /// The properties that a filter looks at.
@@ -57,7 +62,12 @@ impl SearchFilter {
             || self.created_to_ms.is_some()
     }
 
-    /// Whether a row passes.
+    /// Whether it has conditions that only the words of the index and the catalogue can decide.
+    pub(super) fn has_attributes(&self) -> bool {
+        !self.tags.is_empty() || !self.metadata.is_empty()
+    }
+
+    /// Whether a row passes, metadata and tags apart.
     pub(super) fn passes(&self, row: &Indexed) -> bool {
         self.holds(&Properties {
             namespace: &row.namespace,
@@ -78,7 +88,18 @@ impl SearchFilter {
             category: file.category,
             size: file.size,
             created_ms: file.created_ms,
-        })
+        }) && self.holds_attributes(&file.attributes)
+    }
+
+    fn holds_attributes(&self, of: &Attributes) -> bool {
+        let has_tag = |(name, wanted): &(String, Option<String>)| {
+            let value = of.get(AttributeKind::Tag, name);
+            value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| wanted == value))
+        };
+        let has_metadata = |(name, wanted): &(String, String)| {
+            of.get(AttributeKind::Metadata, name) == Some(wanted.as_str())
+        };
+        self.tags.iter().all(has_tag) && self.metadata.iter().all(has_metadata)
     }
 
     fn holds(&self, of: &Properties<'_>) -> bool {
@@ -92,7 +113,8 @@ impl SearchFilter {
             && self.created_to_ms.is_none_or(|to| of.created_ms < to)
     }
 
-    /// The same as conditions of SQL over the table of files, with their values in order.
+    /// The same as conditions of SQL over the table of files, metadata and tags apart, with their values
+    /// in order.
     pub(super) fn conditions(&self) -> (Vec<String>, Vec<Value>) {
         let (mut conditions, mut values) = (Vec::new(), Vec::new());
         let mut add = |condition: &str, value: Value| {
@@ -148,7 +170,7 @@ fn is_of_type(mime: &str, wanted: &str) -> bool {
 }
 
 /// The least text that is greater than every text which begins with `prefix`; `None` if there is none.
-fn successor(prefix: &str) -> Option<String> {
+pub(super) fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
         // The next scalar value; there are none between U+D7FF and U+E000.

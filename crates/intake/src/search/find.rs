@@ -23,6 +23,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::cursor::{SearchCursor, SearchOrder};
+use super::filter::successor;
 use super::schema::{COLUMNS, Checked, Indexed, facet};
 use super::words::Words;
 use super::{SearchFilter, SearchQuery};
@@ -31,9 +32,11 @@ use crate::error::IntakeError;
 /// Maximum number of matches that are ranked or sorted.
 pub(super) const MATCHES_MAX: usize = 10_000;
 /// Maximum number of matches that are looked at in one call without ranking.
-const EXAMINED_MAX: usize = 20_000;
+const EXAMINED_MAX: usize = 10_000;
+/// Maximum number of files, counted once for each word, of all words that begin with a given text.
+const PREFIX_FILES_MAX: u64 = 100_000;
 /// What matches the name counts this much more than what matches the text.
-const WORDS_RANK: &str = "bm25(words, 4.0, 1.0, 0.0)";
+const WORDS_RANK: &str = "bm25(words, 4.0, 1.0, 2.0, 0.0)";
 
 /// A search, ready to be run.
 #[derive(Debug, Clone)]
@@ -42,7 +45,11 @@ pub(super) struct Plan {
     words: Option<String>,
     /// Expression over `pieces`.
     pieces: Option<String>,
+    /// Expression over `words` that what is found by `pieces` has to match, too.
+    pieces_within: Option<String>,
     has_words: bool,
+    /// What words begin with, for those that are searched for by their beginning.
+    prefixes: Vec<String>,
     filter: SearchFilter,
     order: Option<SearchOrder>,
 }
@@ -71,11 +78,17 @@ impl Plan {
     pub(super) fn new(query: &SearchQuery, words: Option<&Words>) -> Self {
         let filter = query.filter.clone();
         let mut terms: Vec<String> = words.map(Words::of_words).into_iter().collect();
-        terms.extend(facets(&filter).iter().map(|word| format!("facets : {word}")));
+        let facets: Vec<String> =
+            facets(&filter).iter().map(|word| format!("facets : {word}")).collect();
+        // Rows have the other properties; to intersect all names with those is slower.
+        let pieces_within = filter.has_attributes().then(|| facets.join(" AND "));
+        terms.extend(facets);
         Self {
             words: (!terms.is_empty()).then(|| terms.join(" AND ")),
             pieces: words.and_then(Words::of_pieces),
+            pieces_within,
             has_words: words.is_some(),
+            prefixes: words.map(Words::prefixes).unwrap_or_default(),
             filter,
             order: query.order,
         }
@@ -103,12 +116,15 @@ impl Plan {
         limit: usize,
     ) -> Result<Found, FindError> {
         let order = self.order(after);
+        for prefix in &self.prefixes {
+            check_prefix(connection, prefix)?;
+        }
         if let Some(words) = &self.words {
             let ids = self.matches(connection, words)?;
             if ids.len() <= MATCHES_MAX {
                 return Ok(self.sorted(connection, ids, order, after, limit)?);
             }
-            if self.has_words {
+            if self.has_words || self.filter.has_attributes() {
                 return match after {
                     None | Some(SearchCursor::Newest(_) | SearchCursor::Oldest(_)) => {
                         let descending = order != SearchOrder::Oldest;
@@ -129,18 +145,29 @@ impl Plan {
 
     /// Ids of the matches, the newest first: all of them, or one more than [`MATCHES_MAX`].
     fn matches(&self, connection: &Connection, words: &str) -> Checked<Vec<i64>> {
-        let mut statement = connection.prepare_cached(match self.pieces {
-            None => "SELECT rowid FROM words WHERE words MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
-            Some(_) => {
-                "SELECT rowid FROM words WHERE words MATCH ?1
-                 UNION SELECT rowid FROM pieces WHERE pieces MATCH ?3 ORDER BY 1 DESC LIMIT ?2"
-            }
-        })?;
         let most = i64::try_from(MATCHES_MAX + 1).unwrap_or(i64::MAX);
-        let mut values = vec![Value::from(words.to_owned()), Value::from(most)];
-        values.extend(self.pieces.clone().map(Value::from));
+        let mut values = vec![Value::from(most), Value::from(words.to_owned())];
+        let both =
+            self.with_pieces("SELECT rowid FROM words WHERE words MATCH ?2", "", &mut values);
+        let sql = format!("{both} ORDER BY 1 DESC LIMIT ?1");
+        let mut statement = connection.prepare_cached(&sql)?;
         let ids = statement.query_map(params_from_iter(values), |row| row.get(0))?;
         Ok(ids.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// A query for ids together with those whose names have the pieces, if they are searched for.
+    ///
+    /// * `within`: a condition on those.
+    /// * `values`: of the two parameters that `sql` has; further ones are added.
+    fn with_pieces(&self, sql: &str, within: &str, values: &mut Vec<Value>) -> String {
+        let Some(pieces) = &self.pieces else { return sql.to_owned() };
+        values.push(pieces.clone().into());
+        let mut sql = format!("{sql} UNION SELECT rowid FROM pieces WHERE pieces MATCH ?3{within}");
+        if let Some(also) = &self.pieces_within {
+            values.push(also.clone().into());
+            sql.push_str(" AND rowid IN (SELECT rowid FROM words WHERE words MATCH ?4)");
+        }
+        sql
     }
 
     /// Filters and sorts a limited number of matches.
@@ -204,7 +231,9 @@ impl Plan {
         };
         let words = format!("SELECT rowid, {WORDS_RANK} FROM words WHERE words MATCH ?1");
         add(&words, &self.words)?;
-        add("SELECT rowid, bm25(pieces) FROM pieces WHERE pieces MATCH ?1", &self.pieces)?;
+        // Without the intersection there may be more pieces than may be ranked.
+        let pieces = self.pieces.clone().filter(|_| self.pieces_within.is_none());
+        add("SELECT rowid, bm25(pieces) FROM pieces WHERE pieces MATCH ?1", &pieces)?;
         Ok(scores)
     }
 
@@ -219,21 +248,16 @@ impl Plan {
     ) -> Checked<Found> {
         let order = if descending { SearchOrder::Newest } else { SearchOrder::Oldest };
         let (than, direction) = if descending { ("<", "DESC") } else { (">", "ASC") };
-        let of = |table: &str, at: usize| {
-            format!("SELECT rowid FROM {table} WHERE {table} MATCH ?{at} AND rowid {than} ?1")
-        };
-        let mut sql = of("words", 2);
         let from = match after {
             Some(SearchCursor::Newest(id) | SearchCursor::Oldest(id)) => id.cast_signed(),
             _ if descending => i64::MAX,
             _ => -1,
         };
         let mut values = vec![Value::from(from), Value::from(words.to_owned())];
-        if let Some(pieces) = &self.pieces {
-            sql = format!("{sql} UNION {}", of("pieces", 3));
-            values.push(Value::from(pieces.clone()));
-        }
-        let sql = format!("{sql} ORDER BY 1 {direction}");
+        let within = format!(" AND rowid {than} ?1");
+        let words = format!("SELECT rowid FROM words WHERE words MATCH ?2{within}");
+        let both = self.with_pieces(&words, &within, &mut values);
+        let sql = format!("{both} ORDER BY 1 {direction}");
         let mut statement = connection.prepare_cached(&sql)?;
         let mut ids = statement.query(params_from_iter(values))?;
         let mut rows = Rows::new(connection)?;
@@ -322,15 +346,40 @@ impl From<crate::error::CatalogueFault> for FindError {
     }
 }
 
+/// Refuses the beginning of too many words: FTS5 reads all of their files before it returns one.
+fn check_prefix(connection: &Connection, prefix: &str) -> Result<(), FindError> {
+    let failed = |error: rusqlite::Error| FindError::Index(error.into());
+    let sql = "SELECT doc FROM temp.terms WHERE term >= ?1 AND term < ?2";
+    let end = successor(prefix).unwrap_or_default();
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query([prefix, &end]).map_err(failed)?;
+    let mut files = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        files += row.get::<_, u64>(0).map_err(failed)?;
+        if files > PREFIX_FILES_MAX {
+            return Err(FindError::Query(IntakeError::rejected(
+                "query",
+                format!("too many words begin with {prefix:?}: type more of the word before the *"),
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The words of the properties that are searched for by equality.
 fn facets(filter: &SearchFilter) -> Vec<String> {
     let mut words = Vec::new();
-    words.extend(filter.namespace.as_ref().map(|of| facet("namespace", of.as_str())));
-    words.extend(filter.category.map(|of| facet("category", of.as_str())));
+    words.extend(filter.namespace.as_ref().map(|of| facet(&["namespace"], of.as_str())));
+    words.extend(filter.category.map(|of| facet(&["category"], of.as_str())));
     words.extend(filter.media_type.as_ref().map(|of| match of.strip_suffix("/*") {
-        Some(major) => facet("major type", major),
-        None => facet("type", of),
+        Some(major) => facet(&["major type"], major),
+        None => facet(&["type"], of),
     }));
+    words.extend(filter.tags.iter().map(|(name, value)| match value {
+        Some(value) => facet(&["tag", name], value),
+        None => facet(&["tag"], name),
+    }));
+    words.extend(filter.metadata.iter().map(|(name, value)| facet(&["metadata", name], value)));
     words
 }
 

@@ -33,6 +33,8 @@ const CHANGES_MAX: usize = 500;
 const TEXT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of log without a change to files after which the position is recorded.
 const SCANNED_MAX: u64 = 64 << 20;
+/// Priority of the thread: requests come first where processors are short.
+const NICE: i32 = 10;
 /// Pause after a failure that does not pass by itself soon.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -137,6 +139,10 @@ struct Batch {
 
 impl Worker {
     fn run(mut self) {
+        // On Linux, of this thread alone.
+        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+            tracing::debug!(%error, "the search index is built at the usual priority");
+        }
         while let Some(target) = self.wait() {
             let done = match self.store {
                 None => self.open(),
@@ -261,10 +267,10 @@ impl Worker {
                     let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
                     batch.changes.push(Change::Delete { namespace, name });
                 }
-                Entry::DocumentChunk(_)
+                Entry::Namespace(_)
+                | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
                 | Entry::Outcome(_)
-                | Entry::Namespace(_)
                 | Entry::VersionsErased(_)
                 | Entry::DocumentExtents(_) => {}
             }

@@ -68,7 +68,7 @@ const EXCERPTS_SIZE_MAX: u64 = 32 << 20;
 /// A search.
 #[derive(Debug, Clone, Default)]
 pub struct SearchQuery {
-    /// Words that the name or the text has; `None` selects by the filter alone.
+    /// Words that name, text, comment, metadata or tags have; `None` selects by the filter alone.
     pub words: Option<String>,
     /// What else must hold.
     pub filter: SearchFilter,
@@ -295,10 +295,12 @@ impl Intake {
             page.order = found.order;
             page.matches = page.matches.or(found.matches);
             page.next = found.more;
+            // Fewer than asked for: as much was looked at as may be in one call.
+            let is_limited = found.hits.len() < left;
             for hit in found.hits {
                 page.files.extend(self.current(hit, &query.filter).await?);
             }
-            if page.next.is_none() || page.files.len() >= limit {
+            if page.next.is_none() || is_limited || page.files.len() >= limit {
                 break;
             }
         }
@@ -430,6 +432,10 @@ impl Gathered {
 }
 
 fn check_filter(filter: &SearchFilter) -> Result<(), IntakeError> {
+    if filter.tags.len() + filter.metadata.len() > WORDS_MAX {
+        let message = format!("at most {WORDS_MAX} tags and metadata can be searched for at once");
+        return Err(IntakeError::rejected("query", message));
+    }
     let Some(media_type) = &filter.media_type else { return Ok(()) };
     let (kind, rest) = media_type.split_once('/').unwrap_or_default();
     if kind.is_empty()

@@ -20,8 +20,9 @@ pub(super) const SCHEMA_VERSION: i64 = 1;
 /// What an operation on the index returns.
 pub(super) type Checked<T> = Result<T, CatalogueFault>;
 
-/// `words` has no content of its own, so that no text is stored twice; its column `facets` has one
-/// word for each property that is searched for by equality ([`facet`]). `pieces` finds any part of a
+/// `words` has no content of its own, so that no text is stored twice; its column `about` has comment,
+/// metadata and tags, its column `facets` one word for each property that is searched for by equality
+/// ([`facet`]). `pieces` finds any part of a
 /// name.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (
@@ -47,7 +48,7 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE UNIQUE INDEX IF NOT EXISTS files_by_name ON files (namespace, name);
 CREATE INDEX IF NOT EXISTS files_by_size ON files (size, id);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
-    name, text, facets, content = '', contentless_delete = 1,
+    name, text, about, facets, content = '', contentless_delete = 1,
     tokenize = \"unicode61 remove_diacritics 2 tokenchars '_'\"
 );
 CREATE VIRTUAL TABLE IF NOT EXISTS pieces USING fts5 (
@@ -199,8 +200,12 @@ impl State {
 ///
 /// The digest makes one word of any value; that two values share one is as unlikely as chance, and
 /// every result is compared with the whole value in the end.
-pub(super) fn facet(property: &str, value: &str) -> String {
-    let digest = Digest::of_parts(&[property.as_bytes(), value.as_bytes()]);
+///
+/// * `property`: its name; of metadata and tags also which one.
+pub(super) fn facet(property: &[&str], value: &str) -> String {
+    let mut parts: Vec<&[u8]> = property.iter().map(|part| part.as_bytes()).collect();
+    parts.push(value.as_bytes());
+    let digest = Digest::of_parts(&parts);
     let mut word = "f".to_owned();
     word.extend(digest.to_hex().chars().take(16));
     word
@@ -237,6 +242,9 @@ pub(super) fn open_reader(path: &Path) -> Checked<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     tune(&connection)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
+    // The words themselves, with the number of files that have each. It is of this connection alone.
+    connection
+        .execute_batch("CREATE VIRTUAL TABLE temp.terms USING fts5vocab (main, words, row)")?;
     Ok(connection)
 }
 

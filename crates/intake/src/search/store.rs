@@ -9,6 +9,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use super::schema::{self, COLUMNS, Checked, Indexed, State, facet, files_of};
+use crate::attributes::AttributeKind;
 use crate::catalogue::FileRecord;
 use crate::error::CatalogueFault;
 
@@ -148,8 +149,16 @@ fn insert(
     indexed.insert(connection)?;
     let id = file.id.cast_signed();
     connection
-        .prepare_cached("INSERT INTO words (rowid, name, text, facets) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![id, indexed.name, text.unwrap_or_default(), facets_of(file)])?;
+        .prepare_cached(
+            "INSERT INTO words (rowid, name, text, about, facets) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![
+            id,
+            indexed.name,
+            text.unwrap_or_default(),
+            about(file),
+            facets_of(file)
+        ])?;
     connection
         .prepare_cached("INSERT INTO pieces (rowid, name) VALUES (?1, ?2)")?
         .execute(params![id, indexed.name])?;
@@ -159,17 +168,38 @@ fn insert(
     Ok(())
 }
 
-/// The words of a file's properties. One more property is one more word here, and one in
-/// `Plan::facets`.
+/// Comment, metadata and tags, as text.
+fn about(file: &FileRecord) -> String {
+    let mut about = file.comment.clone();
+    for kind in [AttributeKind::Metadata, AttributeKind::Tag] {
+        for (name, value) in file.attributes.of(kind) {
+            about.push('\n');
+            about.push_str(name);
+            about.push(' ');
+            about.push_str(value);
+        }
+    }
+    about
+}
+
+/// The words of a file's properties: one more property is one more word here, and one in `facets` of
+/// `find.rs`.
 fn facets_of(file: &FileRecord) -> String {
     let major = file.mime.split('/').next().unwrap_or_default();
-    [
-        facet("namespace", file.namespace.as_str()),
-        facet("category", file.category.as_str()),
-        facet("type", &file.mime),
-        facet("major type", major),
-    ]
-    .join(" ")
+    let mut words = vec![
+        facet(&["namespace"], file.namespace.as_str()),
+        facet(&["category"], file.category.as_str()),
+        facet(&["type"], &file.mime),
+        facet(&["major type"], major),
+    ];
+    for (name, value) in file.attributes.of(AttributeKind::Metadata) {
+        words.push(facet(&["metadata", name], value));
+    }
+    for (name, value) in file.attributes.of(AttributeKind::Tag) {
+        words.push(facet(&["tag"], name));
+        words.push(facet(&["tag", name], value));
+    }
+    words.join(" ")
 }
 
 /// Removes the files of the index at `path`. No connection to it may be open.

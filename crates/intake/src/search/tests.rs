@@ -146,6 +146,23 @@ fn too_many_matches_are_the_newest_first_and_every_one_is_reached() {
 }
 
 #[test]
+fn the_beginning_of_too_many_words_is_refused_before_it_is_looked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("search.sqlite");
+    let mut store = store(&path);
+    for n in 0..11 {
+        let text: Vec<String> = (0..10_000).map(|word| format!("begin{n}x{word}")).collect();
+        store.apply(&[put(n + 1, "n", &format!("long-{n}"), &text.join(" "))], n + 1).unwrap();
+    }
+    let all = |typed| Asked { typed, filter: SearchFilter::default(), order: None, after: None };
+    for typed in ["beg*", "BEGIN* other"] {
+        let found = ask(&path, &all(Some(typed)), 3);
+        assert!(matches!(found, Err(FindError::Query(IntakeError::Rejected { .. }))), "{typed}");
+    }
+    assert_eq!(ask(&path, &all(Some("begin3x*")), 3).unwrap().hits.len(), 1);
+}
+
+#[test]
 fn a_name_has_one_row_and_a_change_applied_again_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("search.sqlite");

@@ -67,10 +67,19 @@ impl Words {
         self.0.iter()
     }
 
-    /// The expression that requires every word in the name or the text.
+    /// The expression that requires every word in the name, the text, the comment, metadata or tags.
     pub(super) fn of_words(&self) -> String {
         let words: Vec<String> = self.0.iter().map(Word::quoted).collect();
-        format!("{{name text}} : ({})", words.join(" AND "))
+        format!("{{name text about}} : ({})", words.join(" AND "))
+    }
+
+    /// The texts that words begin with, as the index has them but for accents.
+    pub(super) fn prefixes(&self) -> Vec<String> {
+        let prefixes = self.0.iter().filter(|word| word.is_prefix).filter_map(|word| {
+            let mut parts = word.text.rsplit(|c: char| !is_part(c) && c != '_');
+            parts.find(|part| !part.is_empty()).map(str::to_lowercase)
+        });
+        prefixes.collect()
     }
 
     /// The expression that requires every word as a piece of the name; `None` if one of them is too
@@ -137,14 +146,14 @@ mod tests {
 
     #[test]
     fn words_are_quoted_and_phrases_kept_together() {
-        assert_eq!(words("one  two"), r#"{name text} : ("one" AND "two")"#);
+        assert_eq!(words("one  two"), r#"{name text about} : ("one" AND "two")"#);
         assert_eq!(
             words(r#"a-b foo.txt "x y"z"#),
-            r#"{name text} : ("a-b" AND "foo.txt" AND "x y" AND "z")"#
+            r#"{name text about} : ("a-b" AND "foo.txt" AND "x y" AND "z")"#
         );
-        assert_eq!(words("rep* 'x"), r#"{name text} : ("rep" * AND "'x")"#);
-        assert_eq!(words("\"left open"), r#"{name text} : ("left open")"#);
-        assert_eq!(words("a\0b - ** x"), r#"{name text} : ("a" AND "b" AND "x")"#);
+        assert_eq!(words("rep* 'x"), r#"{name text about} : ("rep" * AND "'x")"#);
+        assert_eq!(words("\"left open"), r#"{name text about} : ("left open")"#);
+        assert_eq!(words("a\0b - ** x"), r#"{name text about} : ("a" AND "b" AND "x")"#);
     }
 
     #[test]
@@ -154,6 +163,12 @@ mod tests {
         for typed in ["", " ", "\0", "\"", "\"\"", "- * .", "a*", "foo ab*", &long, &many] {
             assert!(matches!(Words::parse(typed), Err(IntakeError::Rejected { .. })), "{typed:?}");
         }
+    }
+
+    #[test]
+    fn the_beginning_of_a_word_is_that_of_the_last_part() {
+        let words = Words::parse("Foo.BAR* one foo_bar* x").unwrap();
+        assert_eq!(words.prefixes(), ["bar", "foo_bar"]);
     }
 
     #[test]

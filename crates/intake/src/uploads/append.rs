@@ -19,7 +19,7 @@ use super::checksum::Hasher;
 use super::file::{HEADER, Tail};
 use super::frame::{FrameKind, Header, PAYLOAD_SIZE_MAX};
 use super::table::{Entry, Slot, State, reserved};
-use super::{Checksum, Inner, UploadError, UploadId, Uploads, meters};
+use super::{Checksum, Inner, Note, UploadError, UploadId, Uploads, meters};
 use crate::error::IntakeError;
 use crate::upload::Source;
 
@@ -250,9 +250,11 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn set_length(&mut self, length: u64) -> Result<(), UploadError> {
-        self.frame(FrameKind::Length, &length.to_le_bytes())?;
+    pub(super) fn set_length(&mut self, length: u64, note: Note) -> Result<(), UploadError> {
+        let payload = [&length.to_le_bytes(), note.as_bytes()].concat();
+        self.frame(FrameKind::Length, &payload)?;
         self.at.length = Some(length);
+        self.at.note = note;
         Ok(())
     }
 

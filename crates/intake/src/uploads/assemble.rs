@@ -56,6 +56,31 @@ impl Intake {
     }
 }
 
+impl Uploads {
+    /// Returns the first `size` bytes of an upload as a source, for a file that is made of more than
+    /// uploads.
+    #[must_use]
+    pub fn bytes(&self, id: UploadId, size: u64) -> UploadBytes {
+        let inner = Arc::clone(&self.inner);
+        UploadBytes(Parts { inner, parts: [(id, size)].into(), reader: None })
+    }
+}
+
+/// The bytes of one upload. Those that do not match their checksum are an error.
+pub struct UploadBytes(Parts);
+
+impl std::fmt::Debug for UploadBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UploadBytes").finish_non_exhaustive()
+    }
+}
+
+impl Source for UploadBytes {
+    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        self.0.next().await
+    }
+}
+
 /// The bytes of several uploads, one after another.
 pub(super) struct Parts {
     pub(super) inner: Arc<Inner>,

@@ -12,8 +12,8 @@ use std::io;
 use forebay_base::checksum::crc32c;
 use forebay_base::fs::File;
 
-use super::UploadId;
 use super::frame::{Begin, FrameKind, HEADER_SIZE, Header, decode_finished};
+use super::{Note, UploadId};
 
 /// Size of a header in a file.
 pub(super) const HEADER: u64 = HEADER_SIZE as u64;
@@ -33,6 +33,8 @@ pub(super) struct Tail {
     pub(super) touched_ms: u64,
     /// Length of the upload, if it is known.
     pub(super) length: Option<u64>,
+    /// What was noted with it.
+    pub(super) note: Note,
 }
 
 /// The first frame of a file.
@@ -54,7 +56,8 @@ pub(super) fn read_first(file: &dyn File, id: UploadId) -> io::Result<Option<Fir
     Ok(match header.kind {
         FrameKind::Begin => Begin::decode(&payload).ok().map(|begin| {
             let length = begin.new.length;
-            let tail = Tail { offset: 0, end, chain, synced: end, touched_ms, length };
+            let (offset, note) = (0, Note::default());
+            let tail = Tail { offset, end, chain, synced: end, touched_ms, length, note };
             First::Open { begin, tail }
         }),
         FrameKind::Finished if end == len => {
@@ -130,8 +133,10 @@ fn walk(
         if end > checked_to || header.kind == FrameKind::Length {
             let Some(payload) = read_payload(file, at.end, &header)? else { break };
             if header.kind == FrameKind::Length {
-                let Ok(length) = <[u8; 8]>::try_from(&payload[..]) else { break };
-                at.length = Some(u64::from_le_bytes(length));
+                let Some((length, note)) = payload.split_first_chunk::<8>() else { break };
+                let Some(note) = Note::new(note) else { break };
+                at.length = Some(u64::from_le_bytes(*length));
+                at.note = note;
             }
         }
         visit(&header);

@@ -36,6 +36,7 @@ use forebay_base::clock::Clock;
 use forebay_base::fs::{Access, File, FileSystem};
 use parking_lot::Mutex;
 
+pub use assemble::UploadBytes;
 pub use checksum::{Checksum, ChecksumKind};
 pub use error::UploadError;
 
@@ -52,6 +53,8 @@ const DIR: &str = "uploads";
 const NEW: &str = "new";
 /// Maximum number of bytes of all names and values of an upload's attributes.
 pub const ATTRIBUTES_SIZE_MAX: usize = 32 << 10;
+/// Maximum number of bytes of a note.
+pub const NOTE_SIZE_MAX: usize = 64;
 /// Maximum number of bytes of a result.
 pub const RESULT_SIZE_MAX: usize = 64 << 10;
 
@@ -174,6 +177,8 @@ pub struct UploadStatus {
     pub created_ms: u64,
     /// When it expires unless it changes before, in milliseconds since 1970.
     pub expires_ms: u64,
+    /// What was noted of its bytes when they were complete.
+    pub note: Note,
     /// The result it was finished with.
     pub result: Option<Arc<[u8]>>,
 }
@@ -183,6 +188,42 @@ impl UploadKind {
     #[must_use]
     pub fn has_bytes(self) -> bool {
         !matches!(self, Self::Final | Self::Multipart)
+    }
+}
+
+/// A few bytes about a complete upload, such as its checksums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    size: u8,
+    bytes: [u8; NOTE_SIZE_MAX],
+}
+
+impl Note {
+    /// Returns a note of these bytes; `None` if there are more than [`NOTE_SIZE_MAX`].
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut note = Self::default();
+        note.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        note.size = u8::try_from(bytes.len()).ok()?;
+        Some(note)
+    }
+
+    /// Returns the bytes; none if nothing was noted.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.size)).unwrap_or_default()
+    }
+}
+
+impl Default for Note {
+    fn default() -> Self {
+        Self { size: 0, bytes: [0; NOTE_SIZE_MAX] }
+    }
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Note({})", hex::encode(self.as_bytes()))
     }
 }
 
@@ -367,7 +408,8 @@ impl Inner {
         match self.write_new(id, FrameKind::Begin, 0, &begin.encode()) {
             Ok((end, chain)) => {
                 let touched_ms = created_ms;
-                let tail = file::Tail { offset: 0, end, chain, synced: end, touched_ms, length };
+                let (offset, note) = (0, Note::default());
+                let tail = file::Tail { offset, end, chain, synced: end, touched_ms, length, note };
                 let mut table = self.table.lock();
                 table.release(kind, length.unwrap_or(0));
                 table.insert(Entry::open(id, begin, tail));

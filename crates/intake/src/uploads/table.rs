@@ -10,7 +10,9 @@ use tokio::sync::watch;
 
 use super::file::Tail;
 use super::frame::Begin;
-use super::{NewUpload, UploadError, UploadId, UploadKind, UploadLimits, UploadStatus, meters};
+use super::{
+    NewUpload, Note, UploadError, UploadId, UploadKind, UploadLimits, UploadStatus, meters,
+};
 
 /// How long a damaged file is kept, in milliseconds.
 const DAMAGED_KEPT_MS: u64 = 24 * 3_600_000;
@@ -42,6 +44,7 @@ pub(super) struct Shown {
     pub(super) state: State,
     pub(super) offset: u64,
     pub(super) length: Option<u64>,
+    pub(super) note: Note,
     pub(super) touched_ms: u64,
     pub(super) reserved: u64,
 }
@@ -92,7 +95,8 @@ impl Entry {
         tail: Option<Tail>,
     ) -> Self {
         let length = tail.map_or(begin.new.length, |tail| tail.length);
-        let shown = Mutex::new(Shown { state, offset, length, touched_ms, reserved });
+        let note = tail.map_or_else(Note::default, |tail| tail.note);
+        let shown = Mutex::new(Shown { state, offset, length, note, touched_ms, reserved });
         let turn = Arc::new(tokio::sync::Mutex::new(Slot { tail, is_gone: false }));
         Self { id, begin, stop: watch::Sender::new(0), turn, shown }
     }
@@ -117,6 +121,7 @@ impl Entry {
             new: self.begin.new.clone(),
             length: shown.length,
             offset: shown.offset,
+            note: shown.note,
             created_ms: self.begin.created_ms,
             expires_ms: shown.touched_ms.saturating_add(self.begin.new.kept_ms),
             result,
@@ -238,6 +243,7 @@ impl Table {
             state: State::Open,
             offset: tail.offset,
             length: tail.length,
+            note: tail.note,
             touched_ms: tail.touched_ms,
             reserved,
         };
@@ -264,6 +270,7 @@ impl Table {
                 state: State::Finished(result),
                 offset,
                 length: Some(offset),
+                note: Note::default(),
                 touched_ms,
                 reserved: 0,
             };

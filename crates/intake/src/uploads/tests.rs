@@ -50,6 +50,31 @@ fn an_id_has_one_spelling() {
 }
 
 #[tokio::test]
+async fn a_sealed_upload_is_complete_and_keeps_its_note_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let kind = UploadKind::Part { group: UploadId([1; 16]), number: 7 };
+    let new = |length| NewUpload { kind, length, kept_ms: 1_000, attributes: BTreeMap::new() };
+    let uploads = open(dir.path());
+    let id = uploads.create(new(None)).await.unwrap();
+    append(&uploads, id, 0, b"abc", false).await;
+    let note = Note::new(&[9; NOTE_SIZE_MAX]).unwrap();
+    uploads.seal(id, note).await.unwrap();
+    let short = uploads.create(new(Some(3))).await.unwrap();
+    append(&uploads, short, 0, b"ab", false).await;
+    assert!(matches!(uploads.seal(short, note).await, Err(UploadError::Length { .. })));
+    assert_eq!(Note::new(&[0; NOTE_SIZE_MAX + 1]), None);
+    for uploads in [uploads, open(dir.path())] {
+        let status = uploads.status(id).await.unwrap();
+        assert!(status.is_complete());
+        assert_eq!(status.note, note);
+        assert_eq!(uploads.status(short).await.unwrap().note, Note::default());
+        let mut bytes = uploads.bytes(id, 3);
+        assert_eq!(bytes.next().await.unwrap().unwrap(), &b"abc"[..]);
+        assert_eq!(bytes.next().await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
 async fn a_flipped_bit_in_any_byte_is_refused_or_cut_back_and_never_served() {
     let dir = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..900_u32).map(|n| n.to_le_bytes()[0] ^ 0x5A).collect();

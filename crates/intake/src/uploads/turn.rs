@@ -15,7 +15,7 @@ use super::file::{First, read_first, scan};
 use super::frame::{FrameKind, encode_finished};
 use super::table::{Entry, Slot, State};
 use super::{
-    Inner, RESULT_SIZE_MAX, UploadError, UploadId, UploadKind, UploadStatus, Uploads, meters,
+    Inner, Note, RESULT_SIZE_MAX, UploadError, UploadId, UploadKind, UploadStatus, Uploads, meters,
 };
 
 /// How long a request waits for the one that has its turn.
@@ -109,10 +109,35 @@ impl Uploads {
         let run = move || {
             inner.table.lock().grow(&entry, length)?;
             let mut writer = Writer::open(inner, entry, slot, None)?;
-            writer.set_length(length)?;
+            writer.set_length(length, Note::default())?;
             writer.settle().map(drop)
         };
         self.inner.blocking("declare a length in", run).await
+    }
+
+    /// Declares that an upload is complete with the bytes it has, and notes something about them. Both are
+    /// on stable storage when this returns.
+    ///
+    /// # Errors
+    /// [`UploadError::Length`]: it has fewer bytes than were declared before. Others as for
+    /// [`Uploads::settle`].
+    pub async fn seal(&self, id: UploadId, note: Note) -> Result<(), UploadError> {
+        let entry = self.inner.entry(id)?;
+        let slot = self.inner.turn(&entry).await?;
+        let slot = self.inner.loaded(&entry, slot).await?;
+        let status = entry.status();
+        let declared = status.offset;
+        if status.length.is_some_and(|length| length != declared) {
+            let reason = "another length was declared before";
+            return Err(UploadError::Length { id, declared, reason });
+        }
+        let inner = Arc::clone(&self.inner);
+        let run = move || {
+            let mut writer = Writer::open(inner, entry, slot, None)?;
+            writer.set_length(declared, note)?;
+            writer.settle().map(drop)
+        };
+        self.inner.blocking("seal an upload in", run).await
     }
 
     /// Records what became of an upload, and frees the space of its bytes. The result is on stable

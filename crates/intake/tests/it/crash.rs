@@ -14,7 +14,9 @@ use forebay_base::fs::FileSystem as _;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use forebay_intake::digest::Digest;
 use forebay_intake::fsck::fsck;
-use forebay_intake::{Intake, IntakeError, IntakeOptions, NameKey, OpenError, Shortage};
+use forebay_intake::{
+    Condition, FileCopy, Intake, IntakeError, IntakeOptions, NameKey, OpenError, Shortage,
+};
 use tempfile::TempDir;
 
 use crate::requests::{Reply, bytes_of, delete, documents, files, post, put};
@@ -125,12 +127,14 @@ impl Sent {
 pub(crate) struct Oracle {
     names: BTreeMap<String, Known>,
     requests: Vec<Sent>,
+    /// Names of files that were stored once and then renamed once, or not.
+    renamed: Vec<(String, String)>,
 }
 
 impl Oracle {
     pub(crate) async fn run(&mut self, intake: &Intake, rng: &mut Rng, steps: usize) {
         for _ in 0..steps {
-            match rng.below(12) {
+            match rng.below(14) {
                 0..3 => self.put(intake, rng, 0).await,
                 3 | 4 => self.put(intake, rng, PACKED + 1).await,
                 5 => {
@@ -138,6 +142,8 @@ impl Oracle {
                     self.put_together(intake, &files).await;
                 }
                 6 | 7 => self.delete(intake, rng).await,
+                12 => self.rename(intake, rng).await,
+                13 => self.copy(intake, rng).await,
                 8 => {
                     let files =
                         ["y/1", "y/2"].map(|name| (name, content(rng, rng.clone().below(2) * 700)));
@@ -191,6 +197,44 @@ impl Oracle {
         }
     }
 
+    /// Stores a file and renames it: one of the two names has it, whatever happens.
+    async fn rename(&mut self, intake: &Intake, rng: &mut Rng) {
+        let number = self.renamed.len();
+        let (from, to) = (format!("m/{number}-from"), format!("m/{number}-to"));
+        let bytes = content(rng, 0);
+        self.intend(&from, Some(bytes.clone()));
+        if !accepted(&store(intake, &from, &bytes).await) {
+            return;
+        }
+        self.acknowledge(&from, Some(bytes.clone()));
+        self.renamed.push((from.clone(), to.clone()));
+        self.intend(&from, None);
+        self.intend(&to, Some(bytes.clone()));
+        if accepted(&intake.rename(file_copy(&from, &to)).await) {
+            self.acknowledge(&from, None);
+            self.acknowledge(&to, Some(bytes));
+        }
+    }
+
+    async fn copy(&mut self, intake: &Intake, rng: &mut Rng) {
+        let (from, to) = (name(rng), format!("c/{}", rng.below(3)));
+        let known = self.names.get(&from).cloned().unwrap_or_default();
+        let states = known.maybe.iter().chain([&known.acknowledged]);
+        for bytes in states.flatten() {
+            self.intend(&to, Some(bytes.clone()));
+        }
+        let answer = intake.copy(file_copy(&from, &to)).await;
+        if matches!(answer, Err(IntakeError::NotFound { .. })) {
+            return;
+        }
+        if accepted(&answer) {
+            let bytes = bytes_of(intake, &of(&to)).await;
+            if let Ok(found) = bytes {
+                self.acknowledge(&to, found);
+            }
+        }
+    }
+
     async fn documents(&mut self, intake: &Intake, rng: &mut Rng) {
         let (request, count) = (self.requests.len(), 1 + rng.below(3));
         let pad = "p".repeat(rng.below(400));
@@ -222,6 +266,10 @@ impl Oracle {
             if found.is_some() {
                 there.push(name.clone());
             }
+        }
+        for (from, to) in &self.renamed {
+            let (old, new) = (there.contains(from), there.contains(to));
+            assert!(old != new, "operation {round}: {from} {old}, {to} {new}");
         }
         let listed = files(intake).await.unwrap();
         let listed: Vec<&str> = listed.iter().map(|file| file.name.as_str()).collect();
@@ -302,6 +350,18 @@ fn content(rng: &mut Rng, size_min: usize) -> Vec<u8> {
     let which = rng.below(5);
     let size = if size_min == 0 { rng.clone().below(PACKED) } else { size_min + which * 900 };
     noise(which as u64, size)
+}
+
+fn file_copy(from: &str, to: &str) -> FileCopy {
+    FileCopy {
+        from: of(from),
+        to: of(to),
+        source: Condition::None,
+        condition: Condition::None,
+        comment: None,
+        attributes: None,
+        idempotency: None,
+    }
 }
 
 fn of(name: &str) -> NameKey {

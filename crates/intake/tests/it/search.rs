@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::search::{SearchFilter, SearchOrder, SearchPage, SearchQuery};
-use forebay_intake::{Intake, IntakeError};
+use forebay_intake::{Condition, Intake, IntakeError, NewFile};
 use proptest::prelude::*;
 use rusqlite::Connection;
 
-use crate::requests::{delete, put};
+use crate::requests::{delete, put, receive};
 use crate::support::{House, block_on, findings, key, namespace, open_with};
 
 const SEARCH: &str = "search.sqlite";
@@ -268,6 +269,68 @@ fn search_that_is_switched_off_keeps_no_index_and_catches_up_later() {
     options.search = true;
     let intake = open_with(options).unwrap();
     block_on(async { assert_eq!(names(&intake, "apple").await, ["n/a"]) });
+}
+
+#[test]
+fn comments_metadata_and_tags_are_searched_as_words_and_by_equality() {
+    let house = House::with(|_| {});
+    let intake = &house.intake;
+    let store = async |name: &str, comment: &str, tags: &[(&str, &str)], author: &str| {
+        let mut attributes = Attributes::default();
+        for (name, value) in tags {
+            attributes.set(AttributeKind::Tag, name, value).unwrap();
+        }
+        attributes.set(AttributeKind::Metadata, "author", author).unwrap();
+        let key = key("n", name);
+        let upload = receive(intake, name.as_bytes()).await.unwrap();
+        let classified = upload.classify(&key.1).await;
+        let (comment, condition) = (comment.to_owned(), Condition::None);
+        let new = NewFile { key, comment, attributes, classified, condition, idempotency: None };
+        intake.put(new, upload).await.unwrap();
+    };
+    let tag = |name: &str, value: Option<&str>| {
+        let tags = vec![(name.to_owned(), value.map(str::to_owned))];
+        SearchFilter { tags, ..SearchFilter::default() }
+    };
+    block_on(async {
+        store("a.txt", "the first draft", &[("stage", "final"), ("x", "")], "Ada").await;
+        store("b.txt", "", &[("stage", "draft")], "Ada Byron").await;
+        store("c.bin", "", &[], "Ada").await;
+        for (words, expected) in [
+            ("draft", vec!["n/a.txt", "n/b.txt"]),
+            ("byron", vec!["n/b.txt"]),
+            ("author ada", vec!["n/a.txt", "n/b.txt", "n/c.bin"]),
+        ] {
+            assert_eq!(names(intake, words).await, expected, "{words}");
+        }
+        let metadata = vec![("author".to_owned(), "Ada".to_owned())];
+        for (words, filter, expected) in [
+            (None, tag("stage", None), vec!["a.txt", "b.txt"]),
+            (None, tag("stage", Some("draft")), vec!["b.txt"]),
+            (None, tag("stage", Some("")), vec![]),
+            (None, tag("x", Some("")), vec!["a.txt"]),
+            (None, tag("author", None), vec![]),
+            (Some("txt"), tag("stage", Some("final")), vec!["a.txt"]),
+            (Some(".txt"), tag("x", None), vec!["a.txt"]),
+            (None, SearchFilter { metadata, ..SearchFilter::default() }, vec!["a.txt", "c.bin"]),
+        ] {
+            let words = words.map(str::to_owned);
+            let query = SearchQuery {
+                words,
+                filter,
+                limit: 9,
+                order: Some(SearchOrder::Name),
+                ..SearchQuery::default()
+            };
+            let page = search(intake, query.clone()).await.unwrap();
+            let found: Vec<_> = page.files.iter().map(|found| found.file.name.as_str()).collect();
+            assert_eq!(found, expected, "{query:?}");
+        }
+        // Only the tags change: the file is another entry of the log, with the same bytes.
+        store("a.txt", "the first draft", &[("stage", "draft")], "Ada").await;
+        let query = SearchQuery { filter: tag("x", None), limit: 9, ..SearchQuery::default() };
+        assert!(search(intake, query).await.unwrap().files.is_empty());
+    });
 }
 
 const WORDS: [&str; 6] = ["apple", "pear", "fig", "app", "x1", "fig_tree"];

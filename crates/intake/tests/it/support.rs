@@ -7,8 +7,8 @@ use std::sync::Arc;
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::Rng;
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_intake::attributes::Attributes;
-use forebay_intake::catalogue::FileFilter;
+use forebay_intake::attributes::{AttributeKind, Attributes};
+use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord};
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::PageLimits;
@@ -20,7 +20,8 @@ use forebay_intake::names::{FileName, Namespace};
 use forebay_intake::request::Claim;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::{
-    Condition, Intake, IntakeError, IntakeOptions, NameKey, NewFile, OpenError, StartReport,
+    Condition, FileCopy, FileDetails, Intake, IntakeError, IntakeOptions, NameKey, NewFile,
+    OpenError, StartReport,
 };
 use forebay_sqlite::SqliteReader;
 use rusqlite::Connection;
@@ -190,6 +191,7 @@ pub(crate) fn furnish(dir: &Path) {
         put(&intake, &key("notes", "again.txt"), b"the bytes of the file number 1", false).await;
         put(&intake, &key("photos", "large.bin"), &[7; 5_000], false).await;
         assert!(intake.delete(&key("notes", "small-5.txt"), Condition::None, None).await.unwrap());
+        keep_versions(&intake).await;
         let orders: Vec<String> = (100..108).map(order).collect();
         post(&intake, "orders", Wish::Table, &orders.join("\n")).await;
         post(&intake, "orders", Wish::Table, &order(108)).await;
@@ -197,6 +199,34 @@ pub(crate) fn furnish(dir: &Path) {
         post(&intake, "notes", Wish::Collection, notes).await;
     });
     intake.close().unwrap();
+}
+
+/// A namespace that keeps versions: of a file that was replaced, tagged, moved and deleted.
+async fn keep_versions(intake: &Intake) {
+    let attributes = NamespaceRecord::with_versions(Attributes::default(), true).unwrap();
+    intake.set_namespace(&namespace("kept"), attributes).await.unwrap();
+    for text in ["the first version of a file", "the second version of a file"] {
+        put(intake, &key("kept", "a/one.txt"), text.as_bytes(), false).await;
+        put(intake, &key("kept", "b/two.txt"), text.as_bytes(), false).await;
+    }
+    let tagged = |file: &FileRecord| {
+        let mut attributes = file.attributes.clone();
+        attributes.set(AttributeKind::Tag, "colour", "green").unwrap();
+        Ok(FileDetails { comment: file.comment.clone(), attributes })
+    };
+    let one = key("kept", "a/one.txt");
+    intake.change_details(&one, Condition::None, None, tagged).await.unwrap();
+    let copy = FileCopy {
+        from: one,
+        to: key("kept", "c/three.txt"),
+        source: Condition::None,
+        condition: Condition::None,
+        comment: None,
+        attributes: None,
+        idempotency: None,
+    };
+    intake.rename(copy).await.unwrap();
+    assert!(intake.delete(&key("kept", "b/two.txt"), Condition::None, None).await.unwrap());
 }
 
 /// Moves what is in the write-ahead logs of both databases into the databases.
@@ -260,6 +290,30 @@ async fn ask_files(intake: &Intake) -> Vec<(String, Answer)> {
         let question = format!("list {filter:?}");
         answers.push((question, answer(intake.list(filter, None, 100).await)));
     }
+    for name in ["a/one.txt", "b/two.txt", "c/three.txt", "none.txt"] {
+        let key = key("kept", name);
+        let history = intake.versions(&key, None, 100).await;
+        let ids: Vec<u64> =
+            history.iter().flat_map(|all| &all.versions).map(|v| v.file.id).collect();
+        let is_known = history.is_ok();
+        answers.push((format!("versions of {name}"), answer(history)));
+        for at in 0..4 {
+            let found = match ids.get(at) {
+                Some(id) => answer(intake.find_version(&key, *id).await),
+                None if is_known => Ok("there is none".to_owned()),
+                None => Err("its id is not known".to_owned()),
+            };
+            answers.push((format!("version {at} of {name}"), found));
+        }
+    }
+    let tags = vec![("colour".to_owned(), None)];
+    let filter = FileFilter { tags, ..FileFilter::default() };
+    answers.push(("tagged".to_owned(), answer(intake.list(filter, None, 100).await)));
+    let (prefix, delimiter) = (String::new(), "/".to_owned());
+    let browse = Browse { namespace: namespace("kept"), prefix, delimiter, after: None };
+    answers.push(("directories".to_owned(), answer(intake.browse(browse, 100).await)));
+    let found = intake.file_namespaces(None, 100).await;
+    answers.push(("namespaces of files".to_owned(), answer(found)));
     answers.push(("totals".to_owned(), answer(intake.totals().await)));
     let claimed = intake.claim(Digest::of(KEY)).await.map(|claim| match claim {
         Claim::Answered { fingerprint, status, answer } => Some((fingerprint, status, answer)),

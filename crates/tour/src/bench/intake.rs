@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use super::client::{Load, Until, drive};
-use super::{Figures, Plan, disk, jobs, look_ups, rows, upload};
+use super::{Figures, Plan, disk, jobs, look_ups, rows, search, upload};
 use crate::child::Server;
 
 /// Size of a small file.
@@ -44,6 +44,8 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     filled(plan, scratch.path(), &mut figures)?;
     note("one large file");
     upload::large_file(plan, scratch.path(), &mut figures)?;
+    note("searches over 100,000 files");
+    search::measure(plan, scratch.path(), &mut figures)?;
     note("documents into SQLite");
     documents(plan, scratch.path(), &mut figures)?;
     note("jobs: accepted over HTTP, and without work");

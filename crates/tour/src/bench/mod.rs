@@ -18,6 +18,7 @@ mod look_ups;
 #[cfg(feature = "peers")]
 pub mod pipeline;
 mod rows;
+mod search;
 mod upload;
 
 use std::path::PathBuf;

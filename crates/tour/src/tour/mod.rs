@@ -24,6 +24,7 @@ mod oracle;
 mod pipeline;
 mod queue;
 mod report;
+mod resumed;
 mod stages;
 mod tally;
 mod verify;

@@ -1,4 +1,5 @@
-//! The chapter about jobs: uploads that are accepted at once and run later, with a kill in between.
+//! The chapter about jobs and uploads: some are accepted at once and run later, one arrives in two parts, with a
+//! kill in between.
 
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use super::HANGS_AFTER;
 use super::client::{Connection, Request};
 use super::report::{Report, rate};
+use super::resumed;
 use crate::child::Server;
 
 /// Number of uploads.
@@ -30,25 +32,26 @@ struct Accepted {
 impl Chapter<'_> {
     /// Runs the chapter; returns the server that is running at the end.
     pub(super) fn run(&self, report: &mut Report, server: Server) -> anyhow::Result<Server> {
-        report.chapter("Jobs")?;
+        report.chapter("Jobs and uploads")?;
         let mut connection = Connection::new(server.address());
         let begun = Instant::now();
         let accepted: Vec<Accepted> =
             (0..UPLOADS).map(|number| submit(&mut connection, number)).collect::<Result<_, _>>()?;
         let took = begun.elapsed();
-        let ended = |job: &Accepted, connection: &mut Connection| status(connection, &job.job);
-        let mut before = 0;
-        for job in &accepted {
-            before += usize::from(ended(job, &mut connection)?["status"] == "completed");
-        }
+        let begun = resumed::begin(&mut connection)?;
+        // Most of the jobs have not run yet.
         server.kill()?;
         report.line(format_args!(
-            "  {UPLOADS} uploads accepted as jobs, {:.0} a second, each once it was durable; SIGKILL when {before} \
-             had run",
+            "  {UPLOADS} uploads accepted as jobs, {:.0} a second, each once it was durable, and half of a further \
+             upload; SIGKILL",
             rate(f64::from(UPLOADS), took)
         ))?;
         let server = (self.start)()?;
         let mut connection = Connection::new(server.address());
+        let mut after = 0;
+        for job in &accepted {
+            after += usize::from(status(&mut connection, &job.job)?["status"] != "completed");
+        }
         let mut problems = Vec::new();
         for job in &accepted {
             self.interrupt.check()?;
@@ -57,12 +60,19 @@ impl Chapter<'_> {
             }
         }
         report.line(format_args!(
-            "  after the restart: {} of {UPLOADS} jobs completed, and their files read back byte for byte",
+            "  after the restart: {} of {UPLOADS} jobs completed, {after} of them only now, and their files read back \
+             byte for byte",
             usize::from(UPLOADS) - problems.len()
         ))?;
+        let resumed = resumed::finish(&mut connection, &begun, self.interrupt)?;
+        report.line(format_args!(
+            "  the upload continued at {} of {} bytes, read back, and found by a word in it",
+            resumed.kept, resumed.size
+        ))?;
+        problems.extend(resumed.problem);
         report.section(
             "jobs",
-            json!({ "accepted": UPLOADS, "run_before_the_kill": before, "problems": problems.len() }),
+            json!({ "accepted": UPLOADS, "run_after_the_kill": after, "upload_kept_bytes": resumed.kept, "problems": problems.len() }),
         );
         report.problems.append(&mut problems);
         Ok(server)

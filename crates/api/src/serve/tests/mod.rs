@@ -1,5 +1,7 @@
-//! Tests of deadlines, stages and problems that need no socket; those that do are in `sockets`.
+//! Tests of deadlines, stages and problems that need no socket; those that do are in `sockets` and
+//! `port`.
 
+mod port;
 mod sockets;
 
 use std::sync::Arc;

@@ -175,6 +175,40 @@ async fn a_namespace_exists_without_files_and_is_removed_only_then() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_added_up_and_contents_with_several_names_are_reported() {
+    let house = House::new();
+    for (name, bytes) in [
+        ("n/a.txt", "hello hello"),
+        ("n/b.txt", "hello hello"),
+        ("m/c.txt", "hello hello"),
+        ("n/d.json", "{}"),
+        ("m/e", "{}"),
+        ("m/f", "alone"),
+    ] {
+        house.put(name, bytes).await;
+    }
+    let house = house.reopen();
+    let sums = house.get("/v1/namespaces/n").await.json();
+    let of = |field: &str| sums[field].clone();
+    assert_eq!((of("files"), of("bytes"), of("different_bytes")), (json!(3), json!(24), json!(13)));
+    assert_eq!(sums["categories"]["text"], json!({"files": 2, "bytes": 22}));
+    assert_eq!((of("namespace"), of("explicit")), (json!("n"), json!(false)));
+    assert_eq!(house.get("/v1/namespaces/none").await.error(), (404, "not_found".to_owned()));
+    let found = house.get("/v1/files/duplicates").await.json();
+    let contents = found["contents"].as_array().unwrap();
+    let of =
+        |field: &str| contents.iter().map(|content| content[field].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (of("names"), of("saved_bytes")),
+        (vec![json!(3), json!(2)], vec![json!(22), json!(2)])
+    );
+    let names = contents[0]["files"].as_array().unwrap().iter().map(|file| file["name"].clone());
+    assert_eq!(names.collect::<Vec<_>>(), ["c.txt", "a.txt", "b.txt"]);
+    let first = house.get("/v1/files/duplicates?limit=1").await.json();
+    assert_eq!(first["contents"], json!([contents[0]]));
+}
+
+#[tokio::test]
 async fn versions_are_kept_read_restored_and_erased_where_a_namespace_asks_for_it() {
     let house = House::new();
     let kept = house.send("PUT", "/v1/namespaces/n", &[], r#"{"versions":true}"#).await;

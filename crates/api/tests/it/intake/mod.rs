@@ -7,5 +7,6 @@ mod details;
 mod documents;
 mod faults;
 mod hostile;
+mod search;
 pub(crate) mod support;
 mod truth;

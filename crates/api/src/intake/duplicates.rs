@@ -1,0 +1,62 @@
+//! `GET /v1/files/duplicates`: contents with several names, and the space that storing them once saves.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use forebay_intake::answer::{FileAnswer, to_json};
+use forebay_intake::{Intake, IntakeError};
+use http::Uri;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{json, page_limit, problem, query, unknown_option};
+
+/// Contents in an answer by default.
+const PAGE: usize = 100;
+
+/// A content with several names.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DuplicateContent<'a> {
+    /// SHA-256 in hexadecimal.
+    sha256: String,
+    /// Size in bytes.
+    size: u64,
+    /// Number of names and versions that refer to it.
+    names: u64,
+    /// Bytes that further copies would take.
+    saved_bytes: u64,
+    /// Its first names, at most ten.
+    files: Vec<FileAnswer<'a>>,
+}
+
+/// Contents with several names.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DuplicateReport<'a> {
+    /// The contents, those that save the most space first.
+    contents: Vec<DuplicateContent<'a>>,
+}
+
+pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Response {
+    match report(&intake, request.uri()).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, request.headers()),
+    }
+}
+
+async fn report(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
+    let mut limit = PAGE;
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "limit" => limit = page_limit(&value)?,
+            _ => return Err(unknown_option(&name, "limit")),
+        }
+    }
+    let found = intake.duplicates(limit).await?;
+    let contents = found.iter().map(|duplicate| DuplicateContent {
+        sha256: duplicate.content.blob.digest.to_hex(),
+        size: duplicate.content.blob.size,
+        names: duplicate.content.names,
+        saved_bytes: duplicate.content.saved_bytes(),
+        files: duplicate.files.iter().map(FileAnswer::of).collect(),
+    });
+    Ok(json(200, to_json(&DuplicateReport { contents: contents.collect() })))
+}

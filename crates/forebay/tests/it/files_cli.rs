@@ -1,0 +1,243 @@
+//! `forebay files` and `forebay ingest` against a real server, and a search that survives a kill.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{HANG, Server, forebay, run, run_ok, stderr};
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    let path = dir.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Searches until the index is up to date, and returns the answer.
+fn searched(url: &str, query: &str) -> Value {
+    let deadline = Instant::now() + HANG;
+    loop {
+        let answer = ureq::get(format!("{url}/v1/files/search?{query}")).call();
+        let found: Value = match answer {
+            Ok(mut answer) => {
+                serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if found["index"]["lag_bytes"] == 0 {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{found}");
+    }
+}
+
+#[test]
+fn a_tree_is_stored_once_and_what_cannot_be_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let url = server.url.as_str();
+    let tree = dir.path().join("tree");
+    write(&tree, "a.txt", b"the first apple");
+    write(&tree, "sub/b.txt", b"the second apple");
+    let large: Vec<u8> = (0..50_000u32).flat_map(u32::to_le_bytes).collect();
+    write(&tree, "sub/large.bin", &large);
+    write(&tree, "sub/no\\name", b"x");
+    std::fs::write(tree.join(std::ffi::OsStr::from_bytes(b"\xff")), "x").unwrap();
+    std::os::unix::fs::symlink("a.txt", tree.join("link")).unwrap();
+    let ingest = |more: &[&str]| {
+        let args =
+            ["ingest", "tree", "--namespace", "docs", "--prefix", "in", "--server", url, "--json"];
+        run(&dir, &[&args[..], more].concat())
+    };
+    let planned = ingest(&["--dry-run"]);
+    let text = String::from_utf8_lossy(&planned.stdout).into_owned();
+    assert!(text.contains("tree/sub/b.txt  docs/in/sub/b.txt"), "{text}");
+    assert_eq!(run_ok(&dir, &["files", "ls", "docs", "--server", url]), "");
+
+    let first = ingest(&[]);
+    assert_eq!(first.status.code(), Some(1), "two files have no possible name");
+    let summary = json(&first);
+    let expected = serde_json::json!({
+        "stored": 3, "replaced": 0, "unchanged": 0, "skipped": 1, "failed": 2, "bytes_sent": 200_031,
+    });
+    assert_eq!(summary, expected);
+    let notes = stderr(&first);
+    assert!(notes.contains("skipped tree/link: it is a symbolic link"), "{notes}");
+    assert!(notes.contains("failed tree/sub/no\\name: the file name contains"), "{notes}");
+
+    write(&tree, "a.txt", b"another apple");
+    let again = json(&ingest(&[]));
+    assert_eq!(
+        (&again["stored"], &again["replaced"], &again["unchanged"]),
+        (&0.into(), &1.into(), &2.into())
+    );
+
+    let listed = run_ok(&dir, &["files", "ls", "docs/in/", "--server", url, "--json"]);
+    let names: Vec<Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = names.iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["in/a.txt", "in/sub/b.txt", "in/sub/large.bin"]);
+    searched(url, "q=apple");
+    let found = run_ok(&dir, &["files", "search", "second", "--snippet", "--server", url]);
+    assert!(found.contains("docs/in/sub/b.txt") && found.contains("the second apple"), "{found}");
+    let found = run_ok(
+        &dir,
+        &["files", "search", "--type", "text/*", "--sort", "name", "--server", url, "--json"],
+    );
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((found["files"].as_array().unwrap().len(), &found["ranked"]), (2, &false.into()));
+    assert_eq!(run(&dir, &["files", "search", "...", "--server", url]).status.code(), Some(1));
+}
+
+#[test]
+fn a_file_is_fetched_whole_or_not_at_all_and_replaces_none_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let url = server.url.as_str();
+    let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
+    write(dir.path(), "data.bin", &bytes);
+    let put = [
+        "files",
+        "put",
+        "data.bin",
+        "n/a b/data.bin",
+        "--comment",
+        "numbers & more",
+        "--server",
+        url,
+    ];
+    run_ok(&dir, &put);
+    let stat = run_ok(&dir, &["files", "stat", "n/a b/data.bin", "--server", url, "--json"]);
+    let stat: Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!((&stat["comment"], &stat["size"]), (&"numbers & more".into(), &1_200_000.into()));
+
+    let get = |more: &[&str]| {
+        let args = ["files", "get", "n/a b/data.bin", "--server", url];
+        run(&dir, &[&args[..], more].concat())
+    };
+    let refused = get(&[]);
+    assert!(refused.status.code() == Some(1) && stderr(&refused).contains("--force"));
+    assert!(get(&["-o", "copy.bin"]).status.success());
+    assert!(std::fs::read(dir.path().join("copy.bin")).unwrap() == bytes);
+    assert!(get(&["-o", "-"]).stdout == bytes);
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    assert!(get(&["--output", "into"]).status.success());
+    write(dir.path(), "into/data.bin", b"old");
+    assert!(get(&["--output", "into", "--force"]).status.success());
+    assert!(std::fs::read(dir.path().join("into/data.bin")).unwrap() == bytes);
+    let absent = ["files", "put", "data.bin", "n/a b/data.bin", "--if-absent", "--server", url];
+    assert_eq!(run(&dir, &absent).status.code(), Some(1));
+
+    let mut piped = forebay(&dir);
+    piped.args(["files", "put", "-", "n/piped", "--server", url]).stdin(Stdio::piped());
+    let mut piped = piped.stdout(Stdio::null()).spawn().unwrap();
+    piped.stdin.take().unwrap().write_all(&bytes).unwrap();
+    assert!(piped.wait().unwrap().success());
+    let removed = ["files", "rm", "n/piped", "n/a b/data.bin", "--server", url];
+    run_ok(&dir, &removed);
+    assert_eq!(run(&dir, &removed).status.code(), Some(1));
+    run_ok(&dir, &["files", "rm", "--force", "n/piped", "--server", url]);
+    assert_eq!(run(&dir, &["files", "stat", "n/piped", "--server", url]).status.code(), Some(1));
+    assert_eq!(run(&dir, &["files", "get", "no-name", "--server", url]).status.code(), Some(2));
+}
+
+#[test]
+fn bytes_with_another_digest_get_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        for body in ["wrong", "cut"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4_096];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            let etag = "0".repeat(64);
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\netag: \"{etag}\"\r\ncontent-length: 5\r\nconnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    for expected in ["SHA-256", "cannot fetch"] {
+        let got = run(&dir, &["files", "get", "n/a", "--server", &url]);
+        assert!(got.status.code() == Some(1) && stderr(&got).contains(expected), "{got:?}");
+    }
+    served.join().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+    let nobody = run(&dir, &["ingest", ".", "--server", &url]);
+    assert_eq!(nobody.status.code(), Some(1));
+}
+
+#[test]
+fn a_watch_stores_what_comes_and_ends_with_a_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    write(dir.path(), "in/first.txt", b"first");
+    let mut watch = forebay(&dir);
+    watch.args([
+        "ingest",
+        "in",
+        "--watch",
+        "--interval",
+        "20ms",
+        "--json",
+        "--server",
+        &server.url,
+    ]);
+    let watch = watch.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + HANG;
+    let stored = |name: &str, text: &str| {
+        let answer = ureq::get(format!("{}/v1/files/default/{name}", server.url)).call();
+        answer.is_ok_and(|mut answer| answer.body_mut().read_to_string().unwrap() == text)
+    };
+    for (name, text) in
+        [("first.txt", "first"), ("b/second.txt", "second"), ("first.txt", "changed!")]
+    {
+        write(dir.path(), &format!("in/{name}"), text.as_bytes());
+        while !stored(name, text) {
+            assert!(Instant::now() < deadline, "{name} was not stored");
+        }
+    }
+    let pid = watch.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    let ended = watch.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let summary = json(&ended);
+    assert_eq!((&summary["stored"], &summary["failed"]), (&2.into(), &0.into()), "{summary}");
+}
+
+#[test]
+fn a_killed_server_finds_everything_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = TempDir::new().unwrap();
+    for n in 0..300 {
+        write(tree.path(), &format!("{n}.txt"), format!("apple number{n}").as_bytes());
+    }
+    let path = tree.path().to_str().unwrap();
+    for round in 0..3 {
+        let server = Server::start(&dir, &[]);
+        let prefix = format!("round-{round}");
+        run_ok(&dir, &["ingest", path, "--prefix", &prefix, "--server", &server.url]);
+        // Somewhere between the log, the catalogue and the index.
+        server.signal("KILL");
+        server.wait();
+    }
+    let server = Server::start(&dir, &[]);
+    let found = searched(&server.url, "q=apple&limit=1000");
+    assert_eq!((found["files"].as_array().unwrap().len(), &found["matches"]), (900, &900.into()));
+    assert_eq!(
+        searched(&server.url, "q=number7&prefix=round-2/")["files"].as_array().unwrap().len(),
+        1
+    );
+    drop(server);
+    run_ok(&dir, &["fsck"]);
+}

@@ -1,0 +1,128 @@
+//! Reports over everything: what a namespace holds, and which contents have the most names.
+//!
+//! Both read and verify every row that they count, so an altered row is an error and not another sum.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use forebay_base::rows::RowHasher;
+
+use super::list::{FileFilter, Range, Walk};
+use super::query::CatalogueReader;
+use super::rows::{BLOB_COLUMNS, read_blob};
+use super::{BlobRecord, Category};
+use crate::digest::Digest;
+use crate::error::CatalogueError;
+use crate::names::Namespace;
+
+/// Names read at a time.
+const STEP: usize = 4_096;
+
+/// What a namespace of files holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceSums {
+    /// Number of files.
+    pub files: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes of different contents: each is counted once.
+    pub different_bytes: u64,
+    /// Number of files and their bytes, by category.
+    pub categories: BTreeMap<&'static str, (u64, u64)>,
+    /// When the oldest name was given, in milliseconds since 1970.
+    pub oldest_ms: Option<i64>,
+    /// When the newest name was given, in milliseconds since 1970.
+    pub newest_ms: Option<i64>,
+}
+
+/// A content with several names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedContent {
+    /// The content.
+    pub blob: BlobRecord,
+    /// Number of names and versions that refer to it.
+    pub names: u64,
+}
+
+impl SharedContent {
+    /// Bytes that further copies would take.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.blob.size.saturating_mul(self.names.saturating_sub(1))
+    }
+}
+
+impl CatalogueReader {
+    /// Adds up the files of a namespace.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn namespace_sums(&self, namespace: &Namespace) -> Result<NamespaceSums, CatalogueError> {
+        self.ask("add up the files of a namespace", |connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let filter = FileFilter { namespace: Some(namespace.clone()), ..FileFilter::default() };
+            let (mut sums, mut seen) = (NamespaceSums::default(), foldhash::HashSet::default());
+            let mut last = String::new();
+            loop {
+                let name = namespace.as_str();
+                let after = (!last.is_empty()).then_some((name, last.as_str()));
+                let start = after.unwrap_or((name, ""));
+                let range = Range { start, after, namespace: Some(name), prefix: "" };
+                let mut walk = Walk::new(&transaction, &filter, &range, STEP);
+                walk.from(start)?;
+                let files = walk.files;
+                for file in &files {
+                    sums.files += 1;
+                    sums.bytes += file.size;
+                    let category = sums.categories.entry(Category::as_str(file.category));
+                    let (count, bytes) = category.or_default();
+                    (*count, *bytes) = (*count + 1, *bytes + file.size);
+                    if seen.insert(file.digest) {
+                        sums.different_bytes += file.size;
+                    }
+                    let ms = file.created_ms;
+                    sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
+                    sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
+                }
+                match files.last() {
+                    Some(file) if files.len() == STEP => file.name.as_str().clone_into(&mut last),
+                    _ => return Ok(sums),
+                }
+            }
+        })
+    }
+
+    /// The `limit` contents whose further copies would take the most space, the largest first.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn most_shared(&self, limit: usize) -> Result<Vec<SharedContent>, CatalogueError> {
+        self.ask("look for duplicates", |connection| {
+            // A condition in SQL would pass over a row whose count was altered.
+            let mut statement = connection.prepare(&format!("SELECT {BLOB_COLUMNS} FROM blobs"))?;
+            let (mut rows, mut hasher) = (statement.query([])?, RowHasher::default());
+            // The least of those found so far is on top.
+            let mut found: BinaryHeap<Reverse<(u64, Digest)>> = BinaryHeap::new();
+            let mut contents = foldhash::HashMap::default();
+            while let Some(row) = rows.next()? {
+                let (row, _) = read_blob(&mut hasher, row, 0)?;
+                let content = SharedContent { blob: row.blob, names: row.refs.cast_unsigned() };
+                if content.names < 2 || content.blob.size == 0 {
+                    continue;
+                }
+                let digest = content.blob.digest;
+                found.push(Reverse((content.saved_bytes(), digest)));
+                contents.insert(digest, content);
+                if found.len() > limit
+                    && let Some(Reverse((_, least))) = found.pop()
+                {
+                    contents.remove(&least);
+                }
+            }
+            let sorted = found.into_sorted_vec();
+            let contents =
+                sorted.into_iter().filter_map(|Reverse((_, digest))| contents.remove(&digest));
+            Ok(contents.collect())
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Conditions of reads, and of the source of a copy (RFC 9110, section 13).
+//!
+//! An ETag takes precedence over a date of the same kind. Dates have whole seconds.
+
+use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Result, s3_error};
+
+/// Conditions on an object.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Conditions {
+    pub(crate) matches: Option<ETagCondition>,
+    pub(crate) none_match: Option<ETagCondition>,
+    pub(crate) modified_since: Option<Timestamp>,
+    pub(crate) unmodified_since: Option<Timestamp>,
+}
+
+impl Conditions {
+    /// Checks them for a read.
+    ///
+    /// # Errors
+    /// `PreconditionFailed`, or `NotModified`.
+    pub(crate) fn check(&self, etag: &str, modified_s: i64) -> S3Result<()> {
+        let (fails, unchanged) = self.evaluate(etag, modified_s);
+        if let Some(which) = fails {
+            return Err(failed(which));
+        }
+        if unchanged { Err(s3_error!(NotModified)) } else { Ok(()) }
+    }
+
+    /// Checks them for the source of a copy, where nothing is sent that could be unmodified.
+    ///
+    /// # Errors
+    /// `PreconditionFailed`.
+    pub(crate) fn check_source(&self, etag: &str, modified_s: i64) -> S3Result<()> {
+        let (fails, unchanged) = self.evaluate(etag, modified_s);
+        match fails.or(unchanged.then_some("x-amz-copy-source-If-None-Match")) {
+            Some(which) => Err(failed(which)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns which condition fails, and whether the client has the object already.
+    fn evaluate(&self, etag: &str, modified_s: i64) -> (Option<&'static str>, bool) {
+        let fails = match (&self.matches, &self.unmodified_since) {
+            (Some(wanted), _) => (!names(wanted, etag, false)).then_some("If-Match"),
+            (None, Some(date)) => (modified_s > seconds(date)).then_some("If-Unmodified-Since"),
+            (None, None) => None,
+        };
+        let unchanged = match (&self.none_match, &self.modified_since) {
+            (Some(known), _) => names(known, etag, true),
+            (None, Some(date)) => modified_s <= seconds(date),
+            (None, None) => false,
+        };
+        (fails, unchanged)
+    }
+}
+
+/// Whether a condition names this ETag. A weak one is compared only if `weak`.
+pub(crate) fn names(condition: &ETagCondition, etag: &str, weak: bool) -> bool {
+    match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(ETag::Strong(value)) => value == etag,
+        ETagCondition::ETag(ETag::Weak(value)) => weak && value == etag,
+    }
+}
+
+/// The error of a condition that does not hold.
+pub(crate) fn failed(which: &'static str) -> S3Error {
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold: {which}"
+    )
+}
+
+/// Whole seconds since 1970.
+pub(crate) fn seconds(time: &Timestamp) -> i64 {
+    let mut text = Vec::new();
+    if time.format(TimestampFormat::EpochSeconds, &mut text).is_err() {
+        return 0;
+    }
+    let text = String::from_utf8_lossy(&text);
+    text.split('.').next().and_then(|whole| whole.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::S3ErrorCode;
+
+    use super::*;
+
+    fn tag(text: &str) -> Option<ETagCondition> {
+        Some(ETagCondition::parse_http_header(text.as_bytes()).unwrap())
+    }
+
+    fn date(seconds: i64) -> Option<Timestamp> {
+        Some(Timestamp::parse(TimestampFormat::EpochSeconds, &seconds.to_string()).unwrap())
+    }
+
+    #[test]
+    fn tags_take_precedence_over_dates() {
+        let none = Conditions::default();
+        let check = |conditions: Conditions| match conditions.check("a", 100) {
+            Ok(()) => 200,
+            Err(error) if *error.code() == S3ErrorCode::NotModified => 304,
+            Err(_) => 412,
+        };
+        for (conditions, status) in [
+            (none.clone(), 200),
+            (Conditions { matches: tag("\"a\""), ..none.clone() }, 200),
+            (Conditions { matches: tag("*"), ..none.clone() }, 200),
+            (Conditions { matches: tag("\"b\""), ..none.clone() }, 412),
+            (Conditions { matches: tag("W/\"a\""), ..none.clone() }, 412),
+            (Conditions { matches: tag("\"a\""), unmodified_since: date(1), ..none.clone() }, 200),
+            (Conditions { unmodified_since: date(99), ..none.clone() }, 412),
+            (Conditions { unmodified_since: date(100), ..none.clone() }, 200),
+            (Conditions { none_match: tag("\"a\""), ..none.clone() }, 304),
+            (Conditions { none_match: tag("W/\"a\""), ..none.clone() }, 304),
+            (
+                Conditions { none_match: tag("\"b\""), modified_since: date(200), ..none.clone() },
+                200,
+            ),
+            (Conditions { modified_since: date(100), ..none.clone() }, 304),
+            (Conditions { modified_since: date(99), ..none.clone() }, 200),
+            (Conditions { matches: tag("\"b\""), none_match: tag("\"a\""), ..none.clone() }, 412),
+        ] {
+            assert_eq!(check(conditions.clone()), status, "{conditions:?}");
+        }
+        let known = Conditions { none_match: tag("\"a\""), ..none };
+        assert_eq!(
+            known.check_source("a", 1).unwrap_err().code(),
+            &S3ErrorCode::PreconditionFailed
+        );
+    }
+}

@@ -1,0 +1,460 @@
+//! Storing, copying, tagging and deleting objects.
+
+use forebay_intake::catalogue::FileRecord;
+use forebay_intake::digest::Digest;
+use forebay_intake::{
+    Condition, FileCopy, FileDetails, IntakeError, NameKey, NewFile, Put, StoredFile,
+};
+use futures_util::StreamExt as _;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput,
+    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
+    Error, GetObjectTaggingOutput, MetadataDirective, ObjectIdentifier, PutObjectInput,
+    PutObjectOutput, Tag, TaggingDirective, Timestamp, TimestampFormat,
+};
+use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
+
+use crate::access::Caller;
+use crate::chunks::Fault;
+use crate::condition::{Conditions, failed, names, seconds};
+use crate::empty::only_private;
+use crate::error::of_intake;
+use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
+use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set};
+use crate::read::{only_version, refuse_encryption};
+use crate::service::Service;
+use crate::sums::{Expected, Reader};
+
+/// Maximum number of objects that one request deletes.
+const DELETED_MAX: usize = 1_000;
+/// Number of them that are deleted at a time, and so share a write of the log.
+const DELETED_AT_ONCE: usize = 64;
+
+/// What must hold of a name before it is written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WriteConditions {
+    pub(crate) matches: Option<ETagCondition>,
+    pub(crate) none_match: Option<ETagCondition>,
+    /// Size of the object, and second in which it was stored.
+    pub(crate) size: Option<i64>,
+    pub(crate) modified_s: Option<i64>,
+}
+
+/// What of a request beside its input matters to a write.
+pub(crate) struct Beside<'a> {
+    pub(crate) headers: &'a http::HeaderMap,
+    pub(crate) trailers: Option<&'a TrailingHeaders>,
+    pub(crate) fault: Fault,
+}
+
+/// Returns the checksum as XML and headers write it.
+pub(crate) fn text_of(value: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(value)
+}
+
+/// What a request asks for that this server does not have.
+pub(crate) struct Others<'a> {
+    pub(crate) acl: Option<&'a str>,
+    pub(crate) encryption: Option<&'a str>,
+    pub(crate) customer_key: Option<&'a str>,
+    pub(crate) storage: Option<&'a str>,
+    pub(crate) redirect: Option<&'a str>,
+    pub(crate) is_locked: bool,
+}
+
+/// Refuses what would silently do nothing.
+///
+/// # Errors
+/// The error that S3 has for it.
+pub(crate) fn refuse_others(others: &Others<'_>) -> S3Result<()> {
+    let &Others { acl, encryption, customer_key, storage, redirect, is_locked } = others;
+    only_private(acl)?;
+    refuse_encryption(encryption.or(customer_key))?;
+    if storage.is_some_and(|class| class != "STANDARD") {
+        return Err(s3_error!(InvalidStorageClass, "Only the storage class STANDARD is supported"));
+    }
+    if redirect.is_some() {
+        return Err(s3_error!(NotImplemented, "Objects cannot redirect"));
+    }
+    if is_locked {
+        return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
+    }
+    Ok(())
+}
+
+pub(crate) fn http_date(time: Option<&Timestamp>) -> Option<String> {
+    let mut text = Vec::new();
+    time?.format(TimestampFormat::HttpDate, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+impl Service {
+    /// Decides the condition of a write by what the name is now.
+    ///
+    /// # Errors
+    /// It does not hold.
+    pub(crate) async fn condition(
+        &self,
+        key: &NameKey,
+        conditions: &WriteConditions,
+    ) -> S3Result<Condition> {
+        let is_exact = conditions.size.is_some() || conditions.modified_s.is_some();
+        match (&conditions.matches, &conditions.none_match) {
+            (None, None) if !is_exact => Ok(Condition::None),
+            (None, Some(ETagCondition::Any)) => {
+                if self.intake.find(key).await.map_err(of_intake)?.is_some() {
+                    return Err(failed("If-None-Match"));
+                }
+                Ok(Condition::Absent)
+            }
+            (wanted, None) => {
+                let found = self.intake.find(key).await.map_err(of_intake)?;
+                let Some(found) = found else {
+                    return Err(s3_error!(NoSuchKey, "The specified key does not exist."));
+                };
+                let object = Object(&found.record);
+                let wanted = wanted.as_ref();
+                if wanted.is_some_and(|wanted| !names(wanted, &object.etag(), false)) {
+                    return Err(failed("If-Match"));
+                }
+                if conditions.size.is_some_and(|size| size != object.size())
+                    || conditions.modified_s.is_some_and(|time| time != object.modified_s())
+                {
+                    return Err(failed("x-amz-if-match-size or x-amz-if-match-last-modified-time"));
+                }
+                Ok(match wanted {
+                    Some(ETagCondition::Any) if !is_exact => Condition::Present,
+                    _ => Condition::OneOf(vec![found.record.digest]),
+                })
+            }
+            _ => Err(s3_error!(
+                NotImplemented,
+                "A write can have If-Match with an ETag or *, or If-None-Match with *"
+            )),
+        }
+    }
+
+    /// The error of a write whose condition held when it was decided.
+    pub(crate) fn raced(error: IntakeError, condition: &Condition) -> S3Error {
+        match (error, condition) {
+            (IntakeError::Precondition { .. }, Condition::Absent) => failed("If-None-Match"),
+            (IntakeError::Precondition { .. }, Condition::OneOf(_) | Condition::Present) => {
+                s3_error!(
+                    ConditionalRequestConflict,
+                    "The conditional request cannot succeed due to a conflicting operation against this \
+                 resource."
+                )
+            }
+            (error, _) => of_intake(error),
+        }
+    }
+
+    pub(crate) async fn put_object(
+        &self,
+        mut input: PutObjectInput,
+        beside: Beside<'_>,
+    ) -> S3Result<PutObjectOutput> {
+        refuse_others!(input)?;
+        if input.write_offset_bytes.is_some() {
+            return Err(s3_error!(NotImplemented, "Objects cannot be appended to"));
+        }
+        let expected = Expected::of(beside.headers)?;
+        let key = self.key(&input.bucket, &input.key)?;
+        self.bucket(&input.bucket).await?;
+        let tags = input.tagging.as_deref().map(tags_of_header).transpose()?;
+        let conditions = WriteConditions {
+            matches: input.if_match.take(),
+            none_match: input.if_none_match.take(),
+            ..WriteConditions::default()
+        };
+        let condition = self.condition(&key, &conditions).await?;
+        let mut builder = Builder::default();
+        let headers = headers_of!(input);
+        builder.describe(&headers, input.metadata.as_ref())?;
+        builder.tags(&tags.unwrap_or_default())?;
+
+        let declared = input.content_length.and_then(|size| u64::try_from(size).ok());
+        let mut reader = Reader::new(input.body.take(), expected, beside.fault);
+        let upload = self.intake.receive(&mut reader, declared).await.map_err(of_intake)?;
+        let received = reader.finish(beside.trailers)?;
+        let etag = hex::encode(received.md5);
+        let text = text_of(&received.value);
+        let checksum = StoredChecksum { algorithm: received.algorithm, composite: false, text };
+        builder.etag(&etag)?;
+        builder.checksum(&checksum)?;
+        builder.time(self.intake.now_ms())?;
+        let new = NewFile {
+            classified: upload.classify(&key.1).await,
+            key,
+            comment: String::new(),
+            attributes: builder.finish(),
+            condition: condition.clone(),
+            idempotency: None,
+        };
+        self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
+        let mut output = PutObjectOutput {
+            e_tag: Some(s3s::dto::ETag::Strong(etag)),
+            size: i64::try_from(received.size).ok(),
+            ..PutObjectOutput::default()
+        };
+        set_checksum!(output, &checksum);
+        Ok(output)
+    }
+
+    /// Finds the source of a copy, if the caller may read it and its conditions hold.
+    ///
+    /// # Errors
+    /// They do not.
+    pub(crate) async fn source(
+        &self,
+        source: &CopySource,
+        conditions: &Conditions,
+        caller: Option<&Caller>,
+    ) -> S3Result<StoredFile> {
+        let CopySource::Bucket { bucket, key, version_id } = source else {
+            return Err(s3_error!(NotImplemented, "Access points are not supported"));
+        };
+        if let Some(caller) = caller {
+            caller.may_read(bucket)?;
+        }
+        only_version(version_id.as_deref())?;
+        let file = self.object(bucket, key, None).await?;
+        let object = Object(&file.record);
+        conditions.check_source(&object.etag(), object.modified_s())?;
+        Ok(file)
+    }
+
+    pub(crate) async fn copy_object(
+        &self,
+        mut input: CopyObjectInput,
+        caller: Option<&Caller>,
+    ) -> S3Result<CopyObjectOutput> {
+        refuse_others!(input)?;
+        let to = self.key(&input.bucket, &input.key)?;
+        self.bucket(&input.bucket).await?;
+        let conditions = source_conditions!(input);
+        let file = self.source(&input.copy_source, &conditions, caller).await?;
+        let replaces =
+            is_replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
+        let replaces_tags =
+            is_replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
+        let from = (file.record.namespace.clone(), file.record.name.clone());
+        if from == to && !replaces && input.storage_class.is_none() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "This copy request is illegal because it is trying to copy an object to itself without \
+                 changing the object's metadata, storage class, website redirect location or encryption \
+                 attributes."
+            ));
+        }
+        let mut builder = Builder::from(file.record.attributes.clone());
+        if from != to {
+            builder.forget_upload();
+        }
+        if replaces {
+            builder.describe(&headers_of!(input), input.metadata.as_ref())?;
+        } else {
+            // The type is kept even where only the server had found it.
+            let found = Object(&file.record);
+            builder.describe(&found.headers(), Some(&found.metadata()))?;
+        }
+        if replaces_tags {
+            let tags = input.tagging.as_deref().map(tags_of_header).transpose()?;
+            builder.tags(&tags.unwrap_or_default())?;
+        }
+        builder.time(self.intake.now_ms())?;
+        let copy = FileCopy {
+            from,
+            to,
+            // The bytes whose conditions were checked.
+            source: Condition::OneOf(vec![file.record.digest]),
+            condition: Condition::None,
+            comment: None,
+            attributes: Some(builder.finish()),
+            idempotency: None,
+        };
+        let put = self.copy(copy).await?;
+        let copy_object_result = Some(copied(Object(&put.file)));
+        Ok(CopyObjectOutput { copy_object_result, ..CopyObjectOutput::default() })
+    }
+
+    /// Copies a file by name; its source may be gone by now.
+    pub(crate) async fn copy(&self, copy: FileCopy) -> S3Result<Put> {
+        let condition = copy.condition.clone();
+        self.intake.copy(copy).await.map_err(|error| match error {
+            IntakeError::Precondition { .. } if condition == Condition::None => {
+                s3_error!(
+                    ConditionalRequestConflict,
+                    "The source of the copy was changed meanwhile"
+                )
+            }
+            error => Self::raced(error, &condition),
+        })
+    }
+
+    pub(crate) async fn tagging(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+    ) -> S3Result<GetObjectTaggingOutput> {
+        let file = self.object(bucket, key, version).await?;
+        Ok(GetObjectTaggingOutput { tag_set: Object(&file.record).tags(), version_id: None })
+    }
+
+    /// Replaces the tags of an object.
+    pub(crate) async fn set_tags(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<&str>,
+        tags: Vec<Tag>,
+    ) -> S3Result<()> {
+        let tags = tags_of_set(tags)?;
+        let file = self.object(bucket, key, version).await?;
+        let key = (file.record.namespace.clone(), file.record.name.clone());
+        let mut refused = None;
+        let change = |file: &FileRecord| {
+            let mut builder = Builder::from(file.attributes.clone());
+            match builder.tags(&tags) {
+                Ok(()) => {
+                    let (comment, attributes) = (file.comment.clone(), builder.finish());
+                    Ok(FileDetails { comment, attributes })
+                }
+                Err(error) => {
+                    let text = error.message().unwrap_or_default().to_owned();
+                    refused = Some(error);
+                    Err(IntakeError::rejected("tags", text))
+                }
+            }
+        };
+        let changed = self.intake.change_details(&key, Condition::None, None, change).await;
+        changed.map(drop).map_err(|error| refused.unwrap_or_else(|| of_intake(error)))
+    }
+
+    pub(crate) async fn delete_object(
+        &self,
+        input: DeleteObjectInput,
+    ) -> S3Result<DeleteObjectOutput> {
+        self.bucket(&input.bucket).await?;
+        only_version(input.version_id.as_deref())?;
+        // A key that cannot exist is deleted already.
+        let Ok(key) = self.key(&input.bucket, &input.key) else {
+            return Ok(DeleteObjectOutput::default());
+        };
+        let conditions = WriteConditions {
+            matches: input.if_match,
+            none_match: None,
+            size: input.if_match_size,
+            modified_s: input.if_match_last_modified_time.as_ref().map(seconds),
+        };
+        self.delete_one(&key, &conditions).await?;
+        Ok(DeleteObjectOutput::default())
+    }
+
+    async fn delete_one(&self, key: &NameKey, conditions: &WriteConditions) -> S3Result<()> {
+        let condition = self.condition(key, conditions).await?;
+        let deleted = self.intake.delete(key, condition.clone(), None).await;
+        deleted.map(drop).map_err(|error| Self::raced(error, &condition))
+    }
+
+    pub(crate) async fn delete_objects(
+        &self,
+        input: DeleteObjectsInput,
+    ) -> S3Result<DeleteObjectsOutput> {
+        self.bucket(&input.bucket).await?;
+        let objects = input.delete.objects;
+        if objects.is_empty() || objects.len() > DELETED_MAX {
+            return Err(s3_error!(MalformedXML, "A request deletes 1 to 1000 objects"));
+        }
+        let quiet = input.delete.quiet.unwrap_or(false);
+        let bucket = input.bucket.as_str();
+        let results: Vec<(ObjectIdentifier, S3Result<()>)> = futures_util::stream::iter(objects)
+            .map(|object| async move {
+                let deleted = self.delete_listed(bucket, &object).await;
+                (object, deleted)
+            })
+            .buffered(DELETED_AT_ONCE)
+            .collect()
+            .await;
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        for (object, result) in results {
+            match result {
+                Ok(()) if quiet => {}
+                Ok(()) => deleted.push(DeletedObject {
+                    key: Some(object.key),
+                    version_id: object.version_id,
+                    ..DeletedObject::default()
+                }),
+                Err(error) => errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(object.key),
+                    message: error.message().map(str::to_owned),
+                    version_id: object.version_id,
+                }),
+            }
+        }
+        Ok(DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(errors),
+            request_charged: None,
+        })
+    }
+
+    async fn delete_listed(&self, bucket: &str, object: &ObjectIdentifier) -> S3Result<()> {
+        only_version(object.version_id.as_deref())?;
+        let Ok(key) = self.key(bucket, &object.key) else { return Ok(()) };
+        let matches = object.e_tag.clone().map(ETagCondition::ETag);
+        let conditions = WriteConditions {
+            matches,
+            none_match: None,
+            size: object.size,
+            modified_s: object.last_modified_time.as_ref().map(seconds),
+        };
+        self.delete_one(&key, &conditions).await
+    }
+
+    /// Gives a name to assembled bytes.
+    pub(crate) async fn put_assembled(
+        &self,
+        key: NameKey,
+        attributes: forebay_intake::attributes::Attributes,
+        condition: Condition,
+        upload: forebay_intake::upload::Upload,
+    ) -> S3Result<Digest> {
+        let new = NewFile {
+            classified: upload.classify(&key.1).await,
+            key,
+            comment: String::new(),
+            attributes,
+            condition: condition.clone(),
+            idempotency: None,
+        };
+        let put =
+            self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
+        Ok(put.file.digest)
+    }
+}
+
+/// What a copy is answered with.
+fn copied(object: Object<'_>) -> CopyObjectResult {
+    let mut result = CopyObjectResult {
+        e_tag: Some(object.tag()),
+        last_modified: Some(object.modified()),
+        ..CopyObjectResult::default()
+    };
+    if let Some(checksum) = object.checksum() {
+        set_checksum!(result, &checksum);
+    }
+    result
+}
+
+/// Whether a directive replaces.
+fn is_replace(directive: Option<&str>) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(s3_error!(InvalidArgument, "Unknown metadata or tagging directive.")),
+    }
+}

@@ -1,0 +1,7 @@
+//! The port as clients see it: signed requests to an open intake, without sockets.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod objects;
+mod security;
+mod support;

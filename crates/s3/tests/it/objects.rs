@@ -1,0 +1,323 @@
+//! Buckets, objects, listings, copies and uploads in parts.
+
+use bytes::Bytes;
+use forebay_api::keys::Scope;
+
+use crate::support::{Key, Server};
+
+async fn with_bucket() -> (Server, Key) {
+    let server = Server::start();
+    let key = server.all();
+    assert_eq!(server.call(&key, "PUT", "/data", &[], "").await.status, 200);
+    (server, key)
+}
+
+#[tokio::test]
+async fn a_bucket_exists_without_objects_and_is_removed_only_when_empty() {
+    let (server, key) = with_bucket().await;
+    let call = async |method, target| server.call(&key, method, target, &[], "").await;
+    assert_eq!(
+        call("PUT", "/data").await.element("Code").as_deref(),
+        Some("BucketAlreadyOwnedByYou")
+    );
+    let head = call("HEAD", "/data").await;
+    assert_eq!((head.status, head.header("x-amz-bucket-region")), (200, Some("forebay")));
+    assert!(call("GET", "/data?location=").await.text().contains(">forebay</LocationConstraint>"));
+    assert!(call("GET", "/").await.text().contains("<Name>data</Name>"));
+    server.call(&key, "PUT", "/data/k", &[], "x").await;
+    assert_eq!(call("DELETE", "/data").await.element("Code").as_deref(), Some("BucketNotEmpty"));
+    assert_eq!(call("DELETE", "/data/k").await.status, 204);
+    assert_eq!(call("DELETE", "/data/k").await.status, 204, "a missing key is deleted already");
+    assert_eq!(call("DELETE", "/data").await.status, 204);
+    assert_eq!(call("HEAD", "/data").await.status, 404);
+    assert_eq!(call("PUT", "/data/k").await.element("Code").as_deref(), Some("NoSuchBucket"));
+    assert_eq!(call("PUT", "/a_b").await.element("Code").as_deref(), Some("InvalidBucketName"));
+}
+
+#[tokio::test]
+async fn an_object_comes_back_as_it_was_sent() {
+    let (server, key) = with_bucket().await;
+    let headers = [
+        ("content-type", "text/html; charset=latin1"),
+        ("cache-control", "no-store"),
+        ("x-amz-meta-mtime", "12.5"),
+        ("x-amz-tagging", "a=1&b=2"),
+    ];
+    let put = server.call(&key, "PUT", "/data/dir/file", &headers, "hello").await;
+    assert_eq!(put.header("etag"), Some("\"5d41402abc4b2a76b9719d911017c592\""), "an MD5");
+    for method in ["GET", "HEAD"] {
+        let got = server.call(&key, method, "/data/dir/file", &[], "").await;
+        assert_eq!(got.status, 200);
+        assert_eq!(got.header("content-type"), Some("text/html; charset=latin1"));
+        assert_eq!(got.header("cache-control"), Some("no-store"));
+        assert_eq!(got.header("x-amz-meta-mtime"), Some("12.5"));
+        assert_eq!(got.header("etag"), put.header("etag"));
+        assert_eq!(got.header("content-length"), Some("5"));
+        let policy = got.header("content-security-policy").unwrap();
+        assert!(policy.contains("sandbox"), "{policy}");
+    }
+    let tags = server.call(&key, "GET", "/data/dir/file?tagging=", &[], "").await.text();
+    assert!(tags.contains("<Key>b</Key><Value>2</Value>"), "{tags}");
+    let large = vec![7_u8; 3 << 20];
+    let put = server.call(&key, "PUT", "/data/large", &[], large.clone()).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let part =
+        server.call(&key, "GET", "/data/large", &[("range", "bytes=1048576-1048579")], "").await;
+    assert_eq!((part.status, part.body.len()), (206, 4));
+    assert_eq!(part.header("content-range"), Some("bytes 1048576-1048579/3145728"));
+    assert!(server.call(&key, "GET", "/data/large", &[], "").await.body == large);
+    let beyond = server.call(&key, "GET", "/data/large", &[("range", "bytes=9999999-")], "").await;
+    assert_eq!(beyond.element("Code").as_deref(), Some("InvalidRange"));
+}
+
+#[tokio::test]
+async fn conditions_hold_or_fail_with_their_codes() {
+    let (server, key) = with_bucket().await;
+    let put = async |headers: &[(&str, &str)], body: &'static str| {
+        server.call(&key, "PUT", "/data/k", headers, body).await
+    };
+    assert_eq!(
+        put(&[("if-match", "\"x\"")], "a").await.element("Code").as_deref(),
+        Some("NoSuchKey")
+    );
+    let first = put(&[("if-none-match", "*")], "a").await;
+    let etag = first.header("etag").unwrap().to_owned();
+    assert_eq!(put(&[("if-none-match", "*")], "b").await.status, 412);
+    assert_eq!(put(&[("if-match", "\"x\"")], "b").await.status, 412);
+    assert_eq!(put(&[("if-match", &etag)], "b").await.status, 200);
+    let get = async |headers: &[(&str, &str)]| {
+        server.call(&key, "GET", "/data/k", headers, "").await.status
+    };
+    assert_eq!(get(&[("if-match", &etag)]).await, 412);
+    assert_eq!(get(&[("if-none-match", &etag)]).await, 200);
+    assert_eq!(get(&[("if-none-match", "\"92eb5ffee6ae2fec3ad71c777531578f\"")]).await, 304);
+}
+
+#[tokio::test]
+async fn listings_have_prefixes_markers_and_tokens() {
+    let (server, key) = with_bucket().await;
+    for name in ["a", "dir/", "dir/x", "dir/y", "e%20f%2B", "z"] {
+        assert_eq!(
+            server.call(&key, "PUT", &format!("/data/{name}"), &[], "x").await.status,
+            200,
+            "{name}"
+        );
+    }
+    let list =
+        async |query: &str| server.call(&key, "GET", &format!("/data?{query}"), &[], "").await;
+    let page = list("delimiter=%2F&encoding-type=url&list-type=2").await;
+    assert_eq!(page.element("KeyCount").as_deref(), Some("4"));
+    assert!(page.text().contains("<Key>e%20f%2B</Key>"), "{}", page.text());
+    assert!(page.text().contains("<Prefix>dir/</Prefix>"));
+    let (mut names, mut token) = (Vec::new(), None::<String>);
+    loop {
+        let next = token.map(|token| format!("continuation-token={token}&")).unwrap_or_default();
+        let page = list(&format!("{next}delimiter=%2F&list-type=2&max-keys=1")).await;
+        let shown = page.element("Key").or_else(|| {
+            page.text()
+                .split("<CommonPrefixes><Prefix>")
+                .nth(1)?
+                .split('<')
+                .next()
+                .map(str::to_owned)
+        });
+        names.extend(shown);
+        token = page.element("NextContinuationToken");
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(names, ["a", "dir/", "e f+", "z"]);
+    let first = list("max-keys=2").await;
+    assert_eq!(first.element("IsTruncated").as_deref(), Some("true"));
+    let rest = list("marker=dir%2F").await.text();
+    assert!(!rest.contains("<Key>dir/</Key>") && rest.contains("<Key>dir/x</Key>"), "{rest}");
+    let none = list("list-type=2&max-keys=0").await;
+    assert_eq!(none.element("IsTruncated").as_deref(), Some("false"));
+    assert_eq!(list("list-type=2&max-keys=-1").await.status, 400);
+    let versions = list("versions=").await.text();
+    assert!(versions.contains("<VersionId>null</VersionId>"), "{versions}");
+}
+
+#[tokio::test]
+async fn a_copy_takes_what_it_should_and_nothing_of_the_upload() {
+    let (server, key) = with_bucket().await;
+    let headers = [("content-type", "text/x-a"), ("x-amz-meta-a", "1")];
+    server.call(&key, "PUT", "/data/a%20b", &headers, "hello").await;
+    let source = ("x-amz-copy-source", "data/a%20b");
+    let copied = server.call(&key, "PUT", "/data/c", &[source], "").await;
+    assert_eq!(copied.status, 200, "{}", copied.text());
+    assert!(copied.text().contains("5d41402abc4b2a76b9719d911017c592"));
+    let head = server.call(&key, "HEAD", "/data/c", &[], "").await;
+    assert_eq!(
+        (head.header("content-type"), head.header("x-amz-meta-a")),
+        (Some("text/x-a"), Some("1"))
+    );
+    let own = ("x-amz-copy-source", "/data/c");
+    let refused = server.call(&key, "PUT", "/data/c", &[own], "").await;
+    assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"));
+    let replace = [own, ("x-amz-metadata-directive", "REPLACE"), ("x-amz-meta-b", "2")];
+    assert_eq!(server.call(&key, "PUT", "/data/c", &replace, "").await.status, 200);
+    let head = server.call(&key, "HEAD", "/data/c", &[], "").await;
+    assert_eq!((head.header("x-amz-meta-a"), head.header("x-amz-meta-b")), (None, Some("2")));
+    assert_eq!(
+        server.call(&key, "GET", "/data/c", &[], "").await.body,
+        Bytes::from_static(b"hello")
+    );
+    let failing = [source, ("x-amz-copy-source-if-match", "\"x\"")];
+    assert_eq!(server.call(&key, "PUT", "/data/d", &failing, "").await.status, 412);
+}
+
+/// Begins an upload of `/data/big`.
+async fn begin(server: &Server, key: &Key) -> String {
+    let begun = server.call(key, "POST", "/data/big?uploads=", &[("x-amz-meta-a", "1")], "").await;
+    begun.element("UploadId").unwrap()
+}
+
+async fn complete(
+    server: &Server,
+    key: &Key,
+    id: &str,
+    parts: &[(u32, &str)],
+) -> crate::support::Answer {
+    let parts: String = parts
+        .iter()
+        .map(|(number, etag)| {
+            format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+        })
+        .collect();
+    let xml = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+    let length = xml.len().to_string();
+    let target = format!("/data/big?uploadId={id}");
+    server.call(key, "POST", &target, &[("content-length", &length)], xml).await
+}
+
+#[tokio::test]
+async fn parts_become_an_object_once_and_their_upload_is_over() {
+    let (server, key) = with_bucket().await;
+    let id = begin(&server, &key).await;
+    let (first, last) = (vec![1_u8; 5 << 20], vec![2_u8; 100]);
+    let part = async |number: u32, bytes: &[u8]| {
+        let target = format!("/data/big?partNumber={number}&uploadId={id}");
+        let sent = server.call(&key, "PUT", &target, &[], bytes.to_vec()).await;
+        assert_eq!(sent.status, 200, "{}", sent.text());
+        sent.header("etag").unwrap().to_owned()
+    };
+    part(1, &last).await;
+    let one = part(1, &first).await;
+    let two = part(2, &last).await;
+    let listed = server.call(&key, "GET", "/data", &[], "").await.text();
+    assert!(!listed.contains("big"), "an open upload is no object: {listed}");
+    let uploads = server.call(&key, "GET", "/data?uploads=", &[], "").await.text();
+    assert!(uploads.contains(&id), "{uploads}");
+    let parts = server.call(&key, "GET", &format!("/data/big?uploadId={id}"), &[], "").await;
+    assert_eq!(parts.text().matches("<Part>").count(), 2, "{}", parts.text());
+    let code =
+        async |parts: &[(u32, &str)]| complete(&server, &key, &id, parts).await.element("Code");
+    assert_eq!(code(&[]).await.as_deref(), Some("MalformedXML"));
+    assert_eq!(code(&[(2, &two), (1, &one)]).await.as_deref(), Some("InvalidPartOrder"));
+    assert_eq!(code(&[(1, &two)]).await.as_deref(), Some("InvalidPart"));
+    assert_eq!(code(&[(3, &two)]).await.as_deref(), Some("InvalidPart"));
+    let done = complete(&server, &key, &id, &[(1, &one), (2, &two)]).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let again = complete(&server, &key, &id, &[(1, &one), (2, &two)]).await;
+    assert_eq!((again.status, again.element("ETag")), (200, done.element("ETag")), "repeated");
+    let whole = server.call(&key, "GET", "/data/big", &[], "").await;
+    assert!(whole.body == [first.clone(), last.clone()].concat());
+    assert_eq!(whole.header("x-amz-meta-a"), Some("1"));
+    assert!(whole.header("etag").unwrap().ends_with("-2\""), "{:?}", whole.header("etag"));
+    let second = server.call(&key, "GET", "/data/big?partNumber=2", &[], "").await;
+    assert_eq!((second.status, &second.body[..]), (206, &last[..]));
+    assert_eq!(second.header("x-amz-mp-parts-count"), Some("2"));
+    let copied = [("x-amz-copy-source", "/data/big")];
+    server.call(&key, "PUT", "/data/copy", &copied, "").await;
+    let copy = server.call(&key, "HEAD", "/data/copy", &[], "").await;
+    assert!(!copy.header("etag").unwrap().contains('-'), "a copy is not a multipart upload");
+    assert!(!server.call(&key, "GET", "/data?uploads=", &[], "").await.text().contains(&id));
+}
+
+#[tokio::test]
+async fn a_small_part_that_is_not_the_last_is_refused_and_an_aborted_upload_is_gone() {
+    let (server, key) = with_bucket().await;
+    let id = begin(&server, &key).await;
+    let mut tags = Vec::new();
+    for number in [1, 2] {
+        let target = format!("/data/big?partNumber={number}&uploadId={id}");
+        let sent = server.call(&key, "PUT", &target, &[], "x").await;
+        tags.push(sent.header("etag").unwrap().to_owned());
+    }
+    let done = complete(&server, &key, &id, &[(1, &tags[0]), (2, &tags[1])]).await;
+    assert_eq!(done.element("Code").as_deref(), Some("EntityTooSmall"));
+    let target = format!("/data/big?uploadId={id}");
+    assert_eq!(server.call(&key, "DELETE", &target, &[], "").await.status, 204);
+    let done = complete(&server, &key, &id, &[(1, &tags[0])]).await;
+    assert_eq!((done.status, done.element("Code").as_deref()), (404, Some("NoSuchUpload")));
+    let other = "/data/other?partNumber=1&uploadId=".to_owned() + &begin(&server, &key).await;
+    assert_eq!(server.call(&key, "PUT", &other, &[], "x").await.status, 404, "of another key");
+}
+
+#[tokio::test]
+async fn parts_copied_from_one_whole_object_are_a_copy_of_it() {
+    let (server, key) = with_bucket().await;
+    let bytes: Vec<u8> = (0..11_u32 << 20).map(|n| n.to_le_bytes()[1]).collect();
+    server.call(&key, "PUT", "/data/source", &[], bytes.clone()).await;
+    let before = server.intake.totals().await.unwrap();
+    let id = begin(&server, &key).await;
+    let mut tags = Vec::new();
+    for (number, range) in [(1, "bytes=0-5242879"), (2, "bytes=5242880-11534335")] {
+        let target = format!("/data/big?partNumber={number}&uploadId={id}");
+        let headers = [("x-amz-copy-source", "/data/source"), ("x-amz-copy-source-range", range)];
+        let sent = server.call(&key, "PUT", &target, &headers, "").await;
+        tags.push(sent.element("ETag").unwrap().replace("&quot;", "\""));
+    }
+    let done = complete(&server, &key, &id, &[(1, &tags[0]), (2, &tags[1])]).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert!(server.call(&key, "GET", "/data/big", &[], "").await.body == bytes);
+    let after = server.intake.totals().await.unwrap();
+    assert_eq!(after.blob_bytes, before.blob_bytes, "no byte was copied");
+}
+
+#[tokio::test]
+async fn many_objects_are_deleted_by_one_request() {
+    let (server, key) = with_bucket().await;
+    for name in ["a", "b"] {
+        server.call(&key, "PUT", &format!("/data/{name}"), &[], "x").await;
+    }
+    let xml = "<Delete><Object><Key>a</Key></Object><Object><Key>missing</Key></Object>\
+               <Object><Key>b</Key><VersionId>v1</VersionId></Object></Delete>";
+    let length = xml.len().to_string();
+    let deleted =
+        server.call(&key, "POST", "/data?delete=", &[("content-length", &length)], xml).await;
+    assert_eq!(deleted.status, 200, "{}", deleted.text());
+    assert_eq!(deleted.text().matches("<Deleted>").count(), 2, "{}", deleted.text());
+    assert!(deleted.text().contains("<Code>NoSuchVersion</Code>"), "each has its own code");
+    let listed = server.call(&key, "GET", "/data", &[], "").await.text();
+    assert!(!listed.contains("<Key>a</Key>") && listed.contains("<Key>b</Key>"), "{listed}");
+}
+
+#[tokio::test]
+async fn what_is_stored_over_http_is_an_object() {
+    let (server, _) = with_bucket().await;
+    let key = server.key(&[Scope::Read], &[]);
+    let name: forebay_intake::names::FileName =
+        forebay_intake::names::FileName::parse("note.txt").unwrap();
+    let namespace = forebay_intake::names::Namespace::parse("a_b").unwrap();
+    let upload = forebay_intake::upload::Upload::in_memory(Bytes::from_static(b"plain words"));
+    let new = forebay_intake::NewFile {
+        classified: upload.classify(&name).await,
+        key: (namespace, name),
+        comment: String::new(),
+        attributes: forebay_intake::attributes::Attributes::default(),
+        condition: forebay_intake::Condition::None,
+        idempotency: None,
+    };
+    server.intake.put(new, upload).await.unwrap();
+    let got = server.call(&key, "GET", "/a_b/note.txt", &[], "").await;
+    assert_eq!((got.status, got.header("content-type")), (200, Some("text/plain")));
+    assert_eq!(
+        got.header("etag").unwrap().len(),
+        66,
+        "a SHA-256, which no client takes for an MD5"
+    );
+    assert!(server.call(&key, "GET", "/", &[], "").await.text().contains("<Name>a_b</Name>"));
+}

@@ -1,0 +1,146 @@
+//! boto3 against the S3-compatible port: `xtask/clients/s3/check.py`, over HTTP and over HTTPS.
+//!
+//! Both, because a client frames and signs the same upload differently: over HTTPS it sends unsigned chunks
+//! with the checksum in a trailer.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use super::server::limited;
+use super::{Outcome, Stage, fetch, skip};
+
+/// Maximum time that the program may take, in seconds.
+const LIMIT_S: u32 = 240;
+
+pub(super) fn http(stage: &Stage) -> anyhow::Result<Outcome> {
+    run(stage, "boto3-http", None)
+}
+
+pub(super) fn https(stage: &Stage) -> anyhow::Result<Outcome> {
+    fetch::need("openssl")?;
+    let dir = stage.output.join("boto3-https");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+    openssl.args([
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+    ]);
+    openssl.arg("-out").arg(&cert).arg("-keyout").arg(&key);
+    fetch::step(&mut openssl, "cannot make a certificate")?;
+    run(stage, "boto3-https", Some((&cert, &key)))
+}
+
+fn run(stage: &Stage, name: &str, tls: Option<(&Path, &Path)>) -> anyhow::Result<Outcome> {
+    let python = prepare(stage)?;
+    let dir = stage.output.join(name);
+    let server = Serve::start(&stage.binary, &dir, tls)?;
+    let mut check = Command::new(&python);
+    check.arg(skip::path("s3").join("check.py")).arg(&server.url);
+    check.env("AWS_ACCESS_KEY_ID", &server.key.0).env("AWS_SECRET_ACCESS_KEY", &server.key.1);
+    if let Some((cert, _)) = tls {
+        check.env("AWS_CA_BUNDLE", cert);
+    }
+    let (ended_well, said) = limited(&check, LIMIT_S)?;
+    std::fs::write(dir.join("check.log"), &said)?;
+    Ok(Outcome::of_lines(&said, ended_well))
+}
+
+/// Returns a Python with boto3, in the version of `requirements.txt`.
+fn prepare(stage: &Stage) -> anyhow::Result<PathBuf> {
+    fetch::need("python3")?;
+    let list = skip::path("s3").join("requirements.txt");
+    let wanted = std::fs::read_to_string(&list)
+        .with_context(|| format!("cannot read {}", list.display()))?;
+    let dir = stage.dir.join("python-s3");
+    let program = dir.join("venv").join("bin").join("python");
+    let ready = dir.join("ready");
+    if std::fs::read_to_string(&ready).is_ok_and(|installed| installed == wanted) {
+        return Ok(program);
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
+    fetch::step(&mut venv, "cannot create a virtual environment")?;
+    let mut pip = Command::new(&program);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", "-r"]).arg(&list);
+    fetch::step(&mut pip, "cannot download Python packages")?;
+    std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
+    Ok(program)
+}
+
+/// A running `forebay serve` with an S3 port; killed when dropped.
+struct Serve {
+    process: Child,
+    url: String,
+    /// Access key id and secret.
+    key: (String, String),
+}
+
+impl Serve {
+    fn start(binary: &Path, dir: &Path, tls: Option<(&Path, &Path)>) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let data = dir.join("data");
+        let forebay = || {
+            let mut command = Command::new(binary);
+            for (name, _) in std::env::vars_os() {
+                if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
+                    command.env_remove(name);
+                }
+            }
+            command.current_dir(dir).stdin(Stdio::null());
+            command
+        };
+        let printed = |args: &[&str]| {
+            let mut command = forebay();
+            let ended = command.args(args).arg("--json").arg("--data").arg(&data).output();
+            let ended = ended.with_context(|| format!("cannot start {}", binary.display()))?;
+            serde_json::from_slice::<serde_json::Value>(&ended.stdout)
+                .with_context(|| format!("forebay {args:?} printed no JSON"))
+        };
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let id = text(&printed(&["key", "new", "--name", "s3"])?["id"]);
+        let secret = text(&printed(&["s3", "secret", &id])?["secret_access_key"]);
+        let log = dir.join("server.log");
+        let errors =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut serve = forebay();
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--set", "s3.listen=127.0.0.1:0"]);
+        serve.args(["--set", "cache.enabled=false", "--data"]).arg(&data);
+        if let Some((cert, key)) = tls {
+            serve.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
+        }
+        let mut process = serve
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut lines =
+            process.stdout.take().map(BufReader::new).into_iter().flat_map(|out| out.lines());
+        let url = lines
+            .by_ref()
+            .take(2)
+            .flatten()
+            .find_map(|line| Some(line.strip_prefix("s3 ")?.to_owned()));
+        let server = Self { process, url: url.unwrap_or_default(), key: (id, secret) };
+        if server.url.is_empty() {
+            bail!("the server did not start; see {}", log.display());
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Nothing can be done about a server that has already exited.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
