@@ -83,6 +83,9 @@ pub struct ImageFile {
     pub bytes: u64,
     /// Size of the file with the zeros that follow them.
     pub size: u64,
+    /// Whether the end of the file may be cut off meanwhile, and zeros are as good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_shrink: bool,
 }
 
 /// The last line of a list.
@@ -181,6 +184,18 @@ impl Image {
     pub fn link_growing(&mut self, path: &Path) -> Result<(), ImageError> {
         let size = std::fs::metadata(path).map_err(failed("inspect", path))?.len();
         self.link_beginning(path, size, size)
+    }
+
+    /// Like [`link_growing`](Self::link_growing), for a file whose end may be cut off meanwhile, and whose readers
+    /// take zeros there for an end that was never written.
+    ///
+    /// # Errors
+    /// [`ImageError`]; the file is not part of the image.
+    pub fn link_unsettled(&mut self, path: &Path) -> Result<(), ImageError> {
+        let place = self.place(path)?;
+        link(path, &place)?;
+        let size = std::fs::metadata(&place).map_err(failed("inspect", &place))?.len();
+        self.list(path, size, size, true)
     }
 
     /// Adds a copy of a file that may be changed in place, or that someone may edit.
@@ -289,10 +304,20 @@ impl Image {
     }
 
     fn add(&mut self, path: &Path, bytes: u64, size: u64) -> Result<(), ImageError> {
+        self.list(path, bytes, size, false)
+    }
+
+    fn list(
+        &mut self,
+        path: &Path,
+        bytes: u64,
+        size: u64,
+        may_shrink: bool,
+    ) -> Result<(), ImageError> {
         let path = self.inside(path)?.to_string_lossy().into_owned();
         self.files += 1;
         self.bytes += bytes;
-        self.waiting.push(ImageFile { path, bytes, size });
+        self.waiting.push(ImageFile { path, bytes, size, may_shrink });
         if self.waiting.len() >= LISTED_MAX && !self.attempting { self.flush() } else { Ok(()) }
     }
 
@@ -419,9 +444,16 @@ mod tests {
             image.link_beginning(&root.join("a/one"), 3, 8).unwrap();
             image.copy(&root.join("two")).unwrap();
             image.copy_if_exists(&root.join("three")).unwrap();
+            std::fs::write(root.join("three"), "333").unwrap();
+            image.link_unsettled(&root.join("three")).unwrap();
         });
-        let file = |path: &str, bytes, size| ImageFile { path: path.to_owned(), bytes, size };
-        assert_eq!(files, [file("a/one", 3, 8), file("two", 2, 2)]);
+        let file = |path: &str, bytes, size| ImageFile {
+            path: path.to_owned(),
+            bytes,
+            size,
+            may_shrink: path == "three",
+        };
+        assert_eq!(files, [file("a/one", 3, 8), file("two", 2, 2), file("three", 3, 3)]);
         std::fs::remove_file(dir.path().join("data/a/one")).unwrap();
         let kept = std::fs::read(dir.path().join("data/image/files/a/one")).unwrap();
         assert_eq!(kept, b"1111");

@@ -43,7 +43,7 @@ impl Intake {
         let _nothing_reclaimed = shared.imaging.lock();
         let listed = shared.uploads.paths().map_err(IntakeImageError::List)?;
         for path in listed {
-            match image.link_growing(&path) {
+            match image.link_unsettled(&path) {
                 // It expired, or was removed by its client.
                 Err(error) if error.is_missing() => {}
                 linked => linked?,

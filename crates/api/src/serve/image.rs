@@ -9,7 +9,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::response::Response;
@@ -30,6 +30,8 @@ pub(super) const PATH: &str = "/v1/admin/backup-image";
 const IMAGE: &str = "backup-image";
 /// Name of the file that a command locks while it copies the image.
 const LOCK: &str = "backup.lock";
+/// How long a request waits for the image of a command that was killed, which is still being made.
+const MAKING_LIMIT: Duration = Duration::from_secs(30);
 /// Files of the server itself: API keys and the master key.
 const OWN: [&str; 3] = ["keys.toml", "keys.made", "master.key"];
 
@@ -101,7 +103,7 @@ impl App {
         let images = self.images.as_ref().ok_or_else(|| Problem::closed("there is no data"))?;
         let opened = self.opened.get().ok_or(Problem::STARTING)?;
         let conflict = |text: &str| Problem::new(StatusCode::CONFLICT, "backup", text);
-        let Some(_making) = images.making.try_lock() else {
+        let Some(_making) = images.making.try_lock_for(MAKING_LIMIT) else {
             return Err(conflict("an image is being made; wait until that backup has ended"));
         };
         let begun = Instant::now();

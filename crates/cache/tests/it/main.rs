@@ -19,5 +19,6 @@ mod crash_large;
 mod crash_model;
 mod full;
 mod health;
+mod image;
 mod kill;
 mod power;

@@ -43,6 +43,8 @@ pub(crate) struct Stamp {
     pub(crate) mtime_s: i64,
     pub(crate) mtime_ns: i64,
     pub(crate) length: u64,
+    /// How many of its bytes were read.
+    pub(crate) counted: u64,
 }
 
 /// A file of a backup.
@@ -50,7 +52,7 @@ pub(crate) struct Stamp {
 pub(crate) struct Entry {
     /// Path below the data directory.
     pub(crate) path: String,
-    /// Its bytes, which the chunks have.
+    /// Its bytes up to the last that is not zero, which the chunks have.
     pub(crate) bytes: u64,
     /// Its size with the zeros that follow.
     pub(crate) size: u64,
@@ -219,7 +221,8 @@ mod tests {
     use super::*;
 
     fn entry(path: &str, bytes: u64) -> Entry {
-        let stamp = Stamp { device: 1, inode: 2, mtime_s: 3, mtime_ns: 4, length: bytes };
+        let stamp =
+            Stamp { device: 1, inode: 2, mtime_s: 3, mtime_ns: 4, length: bytes, counted: 1 };
         let chunks = (0..chunk_count(bytes)).map(|at| [u8::try_from(at).unwrap(); 32]).collect();
         Entry { path: path.to_owned(), bytes, size: bytes + 7, stamp, chunks }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use forebay_base::image::ImageFile;
 use serde::Serialize;
 
 use super::check;
-use super::list::{Entry, Header, ListWriter, Stamp};
+use super::list::{Entry, Header, ListWriter, Stamp, Totals};
 use super::source::Source;
 use super::store::{Store, chunk_id};
 use super::{CHUNK_SIZE, ChunkId};
@@ -75,30 +75,9 @@ pub(crate) fn make(
     }
     let created_ms = now_ms();
     let header = Header::new(new_id(created_ms)?, created_ms);
-    let mut list = ListWriter::begin(store.begin_list()?, &header)?;
-    let total = source.bytes();
-    let (mut done, mut new_bytes) = (0, 0);
     let mut fresh = Vec::new();
-    let mut buffer = vec![0; CHUNK_SIZE];
-    for file in source.files()? {
-        let file = file?;
-        check(interrupt)?;
-        let mut copy = Copy { store, known: &known, fresh: &mut fresh, buffer: &mut buffer };
-        let entry = copy.file(&source.path_of(&file), &file, &mut |bytes| {
-            done += bytes;
-            progress(done, total);
-            check(interrupt)
-        })?;
-        list.add(&entry)?;
-    }
-    store.sync()?;
-    for (chunk, size) in &fresh {
-        check(interrupt)?;
-        store.read_chunk(chunk, *size, true).context("what was written cannot be read back")?;
-        new_bytes += *size as u64;
-    }
-    let totals = list.finish()?;
-    store.publish_list(&header.id)?;
+    let written = write(store, source, (&header, &known), &mut fresh, interrupt, progress);
+    let (totals, new_bytes) = written.inspect_err(|_| discard(store, &fresh))?;
     Ok(Made {
         id: header.id,
         files: totals.files,
@@ -109,20 +88,71 @@ pub(crate) fn make(
     })
 }
 
+/// Writes chunks and list; returns the totals, and the bytes that are new.
+fn write(
+    store: &Store,
+    source: &Source,
+    (header, known): (&Header, &Known),
+    fresh: &mut Vec<Fresh>,
+    interrupt: &Interrupt,
+    progress: &mut dyn FnMut(u64, u64),
+) -> anyhow::Result<(Totals, u64)> {
+    let mut list = ListWriter::begin(store.begin_list()?, header)?;
+    let total = source.bytes();
+    let (mut done, mut new_bytes) = (0, 0);
+    let mut buffer = vec![0; CHUNK_SIZE];
+    for file in source.files()? {
+        let (file, path) = file?;
+        check(interrupt)?;
+        let mut copy = Copy { store, known, fresh };
+        let entry = copy.file((&path, &file), &mut buffer, &mut |bytes| {
+            done += bytes;
+            progress(done, total);
+            check(interrupt)
+        })?;
+        list.add(&entry)?;
+    }
+    store.sync()?;
+    for Fresh { chunk, size, .. } in &*fresh {
+        check(interrupt)?;
+        store.read_chunk(chunk, *size, true).context("what was written cannot be read back")?;
+        new_bytes += *size as u64;
+    }
+    let totals = list.finish()?;
+    store.publish_list(&header.id)?;
+    Ok((totals, new_bytes))
+}
+
+/// A chunk that was written now.
+struct Fresh {
+    chunk: ChunkId,
+    size: usize,
+    /// Whether it took the place of a damaged one, which an earlier backup may need.
+    is_repair: bool,
+}
+
+/// Frees the space of a backup that did not come about.
+fn discard(store: &Store, fresh: &[Fresh]) {
+    for Fresh { chunk, .. } in fresh.iter().filter(|fresh| !fresh.is_repair) {
+        let path = store.chunk_path(chunk);
+        if let Err(error) = std::fs::remove_file(&path) {
+            crate::out::note(format_args!("cannot remove {}: {error}", path.display()));
+        }
+    }
+}
+
 /// Copies one file.
 struct Copy<'a> {
     store: &'a Store,
     known: &'a Known,
-    /// Chunks that were written now, and their sizes.
-    fresh: &'a mut Vec<(ChunkId, usize)>,
-    buffer: &'a mut [u8],
+    fresh: &'a mut Vec<Fresh>,
 }
 
 impl Copy<'_> {
     fn file(
         &mut self,
-        path: &Path,
-        file: &ImageFile,
+        (path, file): (&Path, &ImageFile),
+        buffer: &mut [u8],
         done: &mut dyn FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<Entry> {
         let failed = || format!("cannot read {}", path.display());
@@ -134,45 +164,85 @@ impl Copy<'_> {
             mtime_s: found.mtime(),
             mtime_ns: found.mtime_nsec(),
             length: found.len(),
+            counted: file.bytes,
         };
-        let ImageFile { path: name, bytes, size } = file.clone();
-        let mut entry = Entry { path: name, bytes, size, stamp, chunks: Vec::new() };
+        let ImageFile { path: name, bytes, size, may_shrink } = file.clone();
+        let mut entry = Entry { path: name, bytes: 0, size, stamp, chunks: Vec::new() };
         // As other programs for backups do: a file of the same inode, length and time is the same.
         if let Some(known) = self.known.by_path.get(&entry.path)
-            && (known.bytes, known.stamp) == (bytes, stamp)
+            && (known.size, known.stamp) == (size, stamp)
         {
-            entry.chunks.clone_from(&known.chunks);
+            (entry.bytes, entry.chunks) = (known.bytes, known.chunks.clone());
             done(bytes)?;
             return Ok(entry);
         }
+        // Zeros at the end, as a log has them for its next entries, are made when the file is restored: a piece
+        // is stored once something follows it, and the last one without them.
+        let (mut held, mut zeros) = (Vec::new(), 0);
         let mut left = bytes;
         while left > 0 {
             let size = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_SIZE);
-            let piece = self.buffer.get_mut(..size).context("the buffer is too small")?;
-            opened.read_exact(piece).with_context(failed)?;
-            let chunk = chunk_id(piece);
-            self.chunk(chunk, size)?;
-            entry.chunks.push(chunk);
+            let piece = buffer.get_mut(..size).context("the buffer is too small")?;
+            match opened.read_exact(piece) {
+                Err(error) if may_shrink && error.kind() == ErrorKind::UnexpectedEof => {
+                    fill(&mut opened, piece, bytes - left).with_context(failed)?;
+                }
+                read => read.with_context(failed)?,
+            }
+            if piece.iter().any(|byte| *byte != 0) {
+                self.add(&mut entry, &held)?;
+                for _ in 0..std::mem::take(&mut zeros) {
+                    self.add(&mut entry, &vec![0; CHUNK_SIZE])?;
+                }
+                held.clear();
+                held.extend_from_slice(piece);
+            } else {
+                zeros += 1;
+            }
             left -= size as u64;
             done(size as u64)?;
         }
+        let end = held.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        held.truncate(end);
+        self.add(&mut entry, &held)?;
         Ok(entry)
     }
 
-    /// Stores the first `size` bytes of the buffer, unless they are stored.
-    fn chunk(&mut self, chunk: ChunkId, size: usize) -> anyhow::Result<()> {
-        if self.known.chunks.contains(&chunk) {
+    /// Adds a chunk to a file, and stores it unless it is stored.
+    fn add(&mut self, entry: &mut Entry, bytes: &[u8]) -> anyhow::Result<()> {
+        let size = bytes.len();
+        if size == 0 {
             return Ok(());
         }
-        // One of an older backup, of an interrupted one, or of this one.
-        if self.store.read_chunk(&chunk, size, false).is_ok() {
+        let chunk = chunk_id(bytes);
+        entry.chunks.push(chunk);
+        entry.bytes += size as u64;
+        // The second: one of an older backup, of an interrupted one, or of this one.
+        if self.known.chunks.contains(&chunk) || self.store.read_chunk(&chunk, size, false).is_ok()
+        {
             return Ok(());
         }
-        let bytes = self.buffer.get(..size).context("the buffer is too small")?;
+        let is_repair = self.store.chunk_path(&chunk).exists();
         self.store.write_chunk(&chunk, bytes)?;
-        self.fresh.push((chunk, size));
+        self.fresh.push(Fresh { chunk, size, is_repair });
         Ok(())
     }
+}
+
+/// Reads what there is from an offset on, and puts zeros after it.
+fn fill(file: &mut File, piece: &mut [u8], offset: u64) -> std::io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    let mut at = 0;
+    while let Some(rest) = piece.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest)? {
+            0 => {
+                rest.fill(0);
+                return Ok(());
+            }
+            count => at += count,
+        }
+    }
+    Ok(())
 }
 
 fn now_ms() -> u64 {

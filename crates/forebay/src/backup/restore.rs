@@ -27,7 +27,7 @@ use super::check;
 use super::list::{Entry, List};
 use super::store::Store;
 use crate::interrupt::Interrupt;
-use crate::layout;
+use crate::{layout, out};
 
 /// What the jobs of a restored copy say.
 const JOBS_REASON: &str = "the data was restored from a backup, and the original may have run \
@@ -202,17 +202,18 @@ impl Target {
     }
 
     fn publish(&self) -> anyhow::Result<()> {
-        let marker = self.staging.join(MARKER);
-        std::fs::remove_file(&marker)
-            .with_context(|| format!("cannot remove {}", marker.display()))?;
         sync(&self.staging)?;
         // Replaces a directory only if it is empty.
         std::fs::rename(&self.staging, &self.data).with_context(|| {
             format!("cannot rename {} to {}", self.staging.display(), self.data.display())
         })?;
-        RealFs
-            .sync_dir(&self.parent)
-            .with_context(|| format!("cannot sync {}", self.parent.display()))
+        // From here on it is restored, whatever fails: the marker in it means nothing.
+        let marker = self.data.join(MARKER);
+        let ended = std::fs::remove_file(&marker).and_then(|()| RealFs.sync_dir(&self.parent));
+        if let Err(error) = ended {
+            out::note(format_args!("{} is restored, but: {error}", self.data.display()));
+        }
+        Ok(())
     }
 }
 

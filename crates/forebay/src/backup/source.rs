@@ -22,13 +22,14 @@ const LOCK: &str = "backup.lock";
 const LOCKED: [&str; 4] = ["intake", "jobs", "events", "cache"];
 
 /// Files that are derived from others, belong to a running process or to this copy alone, by their paths.
-const LEFT_OUT: [&str; 10] = [
+const LEFT_OUT: [&str; 11] = [
     "intake/catalogue.sqlite",
     "intake/catalogue-fsck.sqlite",
     "intake/catalogue-damaged.sqlite",
     "intake/search.sqlite",
     "intake/documents.sqlite-shm",
     "intake/forward.json",
+    "intake/reserve",
     "intake/spill",
     "intake/staging",
     "pipelines.sqlite-shm",
@@ -106,22 +107,19 @@ impl Source {
         self.bytes
     }
 
-    /// All files.
+    /// All files, and where each is read.
     pub(crate) fn files(
         &self,
-    ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<ImageFile>> + use<'_>> {
-        let listed = self.image.as_deref().map(ImageList::open).transpose()?;
-        let listed = listed.into_iter().flatten().map(|file| file.map_err(Into::into));
-        Ok(listed.chain(self.stopped.iter().cloned().map(Ok)))
-    }
-
-    /// Where a file is read.
-    pub(crate) fn path_of(&self, file: &ImageFile) -> PathBuf {
-        let linked = self.image.as_ref().map(|image| image.join("files").join(&file.path));
-        match linked {
-            Some(linked) if !self.stopped.contains(file) => linked,
-            _ => self.data.join(&file.path),
-        }
+    ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<(ImageFile, PathBuf)>> + use<'_>> {
+        let image = self.image.as_deref();
+        let listed = image.map(ImageList::open).transpose()?.into_iter().flatten();
+        let linked = image.map(|image| image.join("files")).unwrap_or_default();
+        let at = |dir: &Path, file: ImageFile| {
+            let path = dir.join(&file.path);
+            (file, path)
+        };
+        let listed = listed.map(move |file| Ok(at(&linked, file?)));
+        Ok(listed.chain(self.stopped.iter().map(move |file| Ok(at(&self.data, file.clone())))))
     }
 
     /// Takes the image that the server made; returns the names in the data directory that it has.
@@ -189,7 +187,12 @@ impl Source {
                 format!("{:?} has a name that is not UTF-8; rename it or move it away", below)
             })?;
             let bytes = found.len();
-            self.stopped.push(ImageFile { path: text.to_owned(), bytes, size: bytes });
+            self.stopped.push(ImageFile {
+                path: text.to_owned(),
+                bytes,
+                size: bytes,
+                may_shrink: false,
+            });
             self.files += 1;
             self.bytes += bytes;
         }
@@ -268,7 +271,7 @@ mod tests {
     fn of_a_stopped_directory_what_is_derived_is_left_out() {
         let dir = data();
         let source = Source::prepare(dir.path(), || bail!("not asked")).unwrap();
-        let paths: Vec<_> = source.files().unwrap().map(|file| file.unwrap().path).collect();
+        let paths: Vec<_> = source.files().unwrap().map(|file| file.unwrap().0.path).collect();
         assert_eq!(
             paths,
             [

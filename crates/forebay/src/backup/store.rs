@@ -11,6 +11,7 @@
 //! Invariants: a chunk is renamed to its name when it is complete; a directory that holds something else is refused
 //! and left alone.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -27,6 +28,8 @@ use super::{CHUNK_SIZE, ChunkId};
 const MARKER: &str = "forebay-backups";
 const MARKER_TEXT: &[u8] = b"forebay-backups 1\n";
 const LIST: &str = "list";
+const CHUNK: &str = "chunk";
+const NEW_MARKER: &str = "marker";
 /// Names of files that are being written begin so.
 const NEW: &str = "new-";
 
@@ -78,8 +81,7 @@ impl Store {
             let name = entry.with_context(failed)?.file_name();
             is_ours |= name == MARKER;
             // A first backup that was interrupted may have come no further.
-            let begun = name == "lock" || name.to_string_lossy().starts_with(NEW);
-            is_empty &= begun;
+            is_empty &= name == "lock" || is_leftover(&name);
         }
         ensure!(
             is_ours || is_empty,
@@ -98,19 +100,20 @@ impl Store {
         let store = Self { dir: dir.to_path_buf(), _lock: Some(lock) };
         for leftover in std::fs::read_dir(dir).with_context(failed)? {
             let leftover = leftover.with_context(failed)?;
-            if leftover.file_name().to_string_lossy().starts_with(NEW) {
+            if is_leftover(&leftover.file_name()) {
                 std::fs::remove_file(leftover.path()).with_context(failed)?;
             }
+        }
+        // First of all, so that an interruption leaves nothing that looks like something else.
+        if !is_ours {
+            let mut file = store.new_file(NEW_MARKER)?;
+            file.write_all(MARKER_TEXT).and_then(|()| file.sync_all()).with_context(failed)?;
+            store.rename(NEW_MARKER, &dir.join(MARKER))?;
         }
         for below in ["chunks", "lists"] {
             let path = dir.join(below);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.with_context(|| format!("cannot create {}", path.display()))?;
-        }
-        if !is_ours {
-            let mut file = store.new_file("marker")?;
-            file.write_all(MARKER_TEXT).and_then(|()| file.sync_all()).with_context(failed)?;
-            store.rename("marker", &dir.join(MARKER))?;
         }
         RealFs.sync_dir(dir).with_context(failed)?;
         Self::open(dir)?;
@@ -122,7 +125,12 @@ impl Store {
         let dir = self.dir.join("lists");
         let failed = || format!("cannot list {}", dir.display());
         let mut ids = Vec::new();
-        for entry in std::fs::read_dir(&dir).with_context(failed)? {
+        let entries = match std::fs::read_dir(&dir) {
+            // The first backup was interrupted before it made the directory.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ids),
+            entries => entries.with_context(failed)?,
+        };
+        for entry in entries {
             let name = entry.with_context(failed)?.file_name();
             let id = name.to_str().and_then(|name| name.strip_suffix(".list"));
             ids.extend(id.filter(|id| is_id(id)).map(str::to_owned));
@@ -206,9 +214,9 @@ impl Store {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
             made.with_context(|| format!("cannot create {}", parent.display()))?;
         }
-        let mut file = self.new_file("chunk")?;
+        let mut file = self.new_file(CHUNK)?;
         file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))?;
-        self.rename_unsynced("chunk", &path)
+        self.rename_unsynced(CHUNK, &path)
     }
 
     /// Puts everything that was written on stable storage.
@@ -239,6 +247,12 @@ impl Store {
         let parent = to.parent().unwrap_or(&self.dir);
         RealFs.sync_dir(parent).with_context(|| format!("cannot sync {}", parent.display()))
     }
+}
+
+/// Whether a file is one that an interrupted command was writing.
+fn is_leftover(name: &OsStr) -> bool {
+    let written = name.to_str().and_then(|name| name.strip_prefix(NEW));
+    written.is_some_and(|what| [LIST, CHUNK, NEW_MARKER].contains(&what))
 }
 
 /// Whether a text can be the id of a backup, which is part of a file name.
@@ -272,6 +286,22 @@ mod tests {
             std::fs::write(store.chunk_path(&chunk), damaged).unwrap();
             let error = store.read_chunk(&chunk, 5, false).unwrap_err();
             assert!(format!("{error:#}").contains(&hex::encode(chunk)), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn an_interruption_at_any_step_of_the_first_opening_is_continued() {
+        for leftovers in [&["lock"][..], &["lock", "new-marker"], &["lock", MARKER]] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in leftovers {
+                let text = if *name == MARKER { MARKER_TEXT } else { b"forebay" };
+                std::fs::write(dir.path().join(name), text).unwrap();
+            }
+            if leftovers.contains(&MARKER) {
+                assert!(Store::open(dir.path()).unwrap().ids().unwrap().is_empty());
+            }
+            let store = Store::open_to_write(dir.path()).unwrap();
+            assert!(store.ids().unwrap().is_empty());
         }
     }
 

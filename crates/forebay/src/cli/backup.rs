@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use forebay_base::bytes::ByteSize;
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context as _, ensure};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::server::{Server, parsed};
@@ -15,7 +14,7 @@ use crate::backup::store::Store;
 use crate::backup::verify::verify;
 use crate::exit::{Coded, Exit};
 use crate::interrupt::Interrupt;
-use crate::out;
+use crate::{data_dir, out};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -87,8 +86,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         return reread(args).map_err(unusable("cannot verify the backups"));
     }
     let config = args.data.resolve()?.config().map_err(wrong)?;
+    data_dir::keep_private();
     let interrupt = Interrupt::listen()?;
     let made = || {
+        let data = std::fs::canonicalize(&config.process.data).unwrap_or_default();
+        let inside = std::path::absolute(&args.dir)?.starts_with(&data);
+        ensure!(
+            !inside || data.as_os_str().is_empty(),
+            "{} is inside the data directory; choose another, best on another disk",
+            args.dir.display()
+        );
         let source = Source::prepare(&config.process.data, || image(args))?;
         let store = Store::open_to_write(&args.dir)?;
         let bar = bar();
@@ -103,7 +110,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         out::json(&serde_json::to_value(&made)?)?;
     } else {
-        let (bytes, new) = (ByteSize(made.bytes), ByteSize(made.new_bytes));
+        let (bytes, new) = (HumanBytes(made.bytes), HumanBytes(made.new_bytes));
         out::line(format_args!(
             "backup {}: {} files, {bytes}, of which {new} are new",
             made.id, made.files
@@ -146,8 +153,9 @@ fn list(args: &Args) -> anyhow::Result<Exit> {
         if !args.json {
             match listed {
                 Ok(list) => {
-                    let (files, bytes) = (list.totals.files, ByteSize(list.totals.bytes));
-                    out::line(format_args!("{id}  {files:>9} files  {bytes:>10}"))?;
+                    let (files, bytes) =
+                        (list.totals.files, HumanBytes(list.totals.bytes).to_string());
+                    out::line(format_args!("{id}  {files:>9} files  {bytes:>12}"))?;
                 }
                 Err(error) => out::line(format_args!("{id}  DAMAGED: {error:#}"))?,
             }
@@ -173,7 +181,7 @@ fn reread(args: &Args) -> anyhow::Result<Exit> {
         for finding in &verified.findings {
             out::line(format_args!("DAMAGED  {finding}"))?;
         }
-        let bytes = ByteSize(verified.bytes);
+        let bytes = HumanBytes(verified.bytes);
         let (backups, chunks) = (verified.backups, verified.chunks);
         out::line(format_args!("{backups} backups, {chunks} chunks, {bytes} read"))?;
         match verified.damaged {

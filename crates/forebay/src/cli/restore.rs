@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_base::bytes::ByteSize;
+use indicatif::HumanBytes;
 
 use super::backup::{bar, unusable};
 use super::settings::{DataArgs, wrong};
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         out::json(&serde_json::to_value(&restored)?)?;
         return Ok(Exit::Ok);
     }
-    let (files, bytes) = (restored.files, ByteSize(restored.bytes));
+    let (files, bytes) = (restored.files, HumanBytes(restored.bytes));
     let (id, data) = (&restored.id, &restored.data);
     out::line(format_args!("restored {id} to {data}: {files} files, {bytes}, no damage found"))?;
     if restored.jobs_failed > 0 {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::cache_full::can_mount;
 use crate::support::{Server, agent, run, run_ok, stderr};
 
 /// A file of more than 64 KiB is a blob.
@@ -240,10 +241,12 @@ fn an_interrupted_backup_leaves_those_before_and_its_remains_are_not_believed() 
     for chunk in chunks(dir.path()).iter().filter(|chunk| !before.contains(chunk)) {
         std::fs::write(chunk, "torn").unwrap();
     }
-    std::fs::create_dir_all(dir.path().join("forebay-data/backup-image/files")).unwrap();
+    let image = dir.path().join("forebay-data/backup-image");
+    std::fs::create_dir_all(image.join("files")).unwrap();
     run_ok(&dir, &["backup", "backups", "--verify"]);
     restore(&dir, "first", &["--at", first["id"].as_str().unwrap()]);
     backup(&dir, &server);
+    assert!(!image.exists());
     run_ok(&dir, &["backup", "backups", "--verify"]);
     restore(&dir, "third", &[]);
     let restored = Server::start(&dir, &["--data", "third"]);
@@ -262,4 +265,37 @@ fn an_image_is_made_only_for_a_command_that_holds_the_lock() {
     assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("something else"), "{}", stderr(&refused));
     assert!(!dir.path().join("forebay-data/backup-image").exists());
+}
+
+#[test]
+fn a_full_disk_fails_a_backup_and_leaves_those_before() {
+    /// Makes backups on a small file system, in a separate mount namespace.
+    const SCRIPT: &str = r#"
+        mount -t tmpfs -o size=8m,mode=700 none backups || exit 77
+        "$0" backup backups --data data || exit 10
+        head -c 9000000 /dev/urandom > data/pipelines/large
+        "$0" backup backups --data data
+        [ $? = 3 ] || exit 11
+        "$0" backup backups --verify || exit 12
+        [ $("$0" backup backups --list | wc -l) = 1 ] || exit 13
+        rm data/pipelines/large
+        "$0" backup backups --data data || exit 14
+        "$0" backup backups --verify || exit 15
+        "$0" restore backups --data restored || exit 16
+    "#;
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--data", "data"]);
+    assert!(put(&server.url, "w0/0", &content(0, 0)));
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    std::fs::create_dir_all(dir.path().join("data/pipelines")).unwrap();
+    std::fs::create_dir(dir.path().join("backups")).unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-rm", "sh", "-c", SCRIPT, env!("CARGO_BIN_EXE_forebay")]);
+    let output = command.current_dir(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
 }
