@@ -5,7 +5,7 @@
 //! Intake::search --> words, filter --> find (search.sqlite) --> each hit compared with the catalogue
 //! ```
 //!
-//! The index is a view of the log with its own thread ([`follow`]). It is never waited for: writes are
+//! The index is a view of the log with its own thread (`follow`). It is never waited for: writes are
 //! acknowledged and listed without it, and an answer says how far it is behind. It can be built again
 //! at any time, and is when it is missing, damaged, of another version or of another log.
 //!
