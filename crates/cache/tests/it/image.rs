@@ -53,7 +53,7 @@ fn an_image_has_what_was_acknowledged_before_though_snapshots_trim_the_log() {
             let value = [b'v'; 2_000];
             while !stop.load(Ordering::Acquire) {
                 let number = written.load(Ordering::Acquire) + 1;
-                let key = format!("key {}", number % 150).into_bytes();
+                let key = format!("key {}", number % 60).into_bytes();
                 let text = [number.to_string().as_bytes(), b" ", &value].concat();
                 assert_eq!(run(&cache, &[b"SET", &key, &text]), b"+OK\r\n");
                 written.store(number, Ordering::Release);
@@ -65,7 +65,7 @@ fn an_image_has_what_was_acknowledged_before_though_snapshots_trim_the_log() {
             }
         });
         for at in 0..IMAGES {
-            while written.load(Ordering::Acquire) < (at + 1) * 100 {
+            while written.load(Ordering::Acquire) < (at + 1) * 40 {
                 std::thread::yield_now();
             }
             before.push(written.load(Ordering::Acquire));
@@ -84,8 +84,8 @@ fn an_image_has_what_was_acknowledged_before_though_snapshots_trim_the_log() {
         forebay_cache::check(&RealFs, &to.join("cache"), found).unwrap();
         assert!(damage.is_empty(), "{damage:?}");
         let copied = open(&to.join("cache"));
-        for number in before.saturating_sub(149).max(1)..=*before {
-            let key = format!("key {}", number % 150).into_bytes();
+        for number in before.saturating_sub(59).max(1)..=*before {
+            let key = format!("key {}", number % 60).into_bytes();
             let value = run(&copied, &[b"GET", &key]);
             let value = String::from_utf8_lossy(&value);
             let found = value.split(['\n', ' ']).nth(1).and_then(|text| text.parse::<u64>().ok());
