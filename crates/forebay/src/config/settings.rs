@@ -202,18 +202,6 @@ settings! {
         /// Time after its last change at which an unfinished upload expires.
         unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
     }
-    /// The S3-compatible port. Buckets are namespaces of files.
-    s3: S3 {
-        /// Address for the S3-compatible API. It speaks HTTPS if server.tls_cert is set, and the limits
-        /// of the server apply. Empty: not served.
-        listen("s3.listen"): Option<SocketAddr> = "";
-        /// Domain names under which a bucket may be the first part of the host name (BUCKET.DOMAIN),
-        /// separated by commas. Empty: only paths name buckets.
-        domains("s3.domains"): Hosts = "";
-        /// Region that requests must be signed for. Empty: any region is accepted, and the region is
-        /// reported as forebay.
-        region("s3.region"): Option<String> = "";
-    }
     /// An external database that receives every document too. Without `url` there is none.
     database: Database {
         /// Address of the database: postgres://user@host:5432/database or
@@ -253,6 +241,18 @@ settings! {
         /// Accept a database that already holds documents of this intake although forward.json does
         /// not name it. Use it for one start, after forward.json in the data directory was lost.
         adopt("intake.database.adopt"): bool = "false";
+    }
+    /// The S3-compatible port. Buckets are namespaces of files.
+    s3: S3 {
+        /// Address for the S3-compatible API. It speaks HTTPS if server.tls_cert is set, and the limits
+        /// of the server apply. Empty: not served.
+        listen("s3.listen"): Option<SocketAddr> = "";
+        /// Domain names under which a bucket may be the first part of the host name (BUCKET.DOMAIN),
+        /// separated by commas. Empty: only paths name buckets.
+        domains("s3.domains"): Hosts = "";
+        /// Region that requests must be signed for. Empty: any region is accepted, and the region is
+        /// reported as forebay.
+        region("s3.region"): Option<String> = "";
     }
     /// The key-value cache.
     cache: Cache {
