@@ -36,7 +36,7 @@ pub(super) fn document() -> OpenApi {
         .head(one, head())
         .patch(one, append())
         .delete(one, remove())
-        .options(one, options("get_one_upload_options"))
+        .options(one, options("get_one_upload_options").parameter(id()))
         .document()
 }
 

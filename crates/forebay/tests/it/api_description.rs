@@ -99,8 +99,11 @@ fn every_operation_refuses_parameters_that_it_does_not_know() {
         let target = format!("{}?bogus=1", filled.join("/"));
         let answer = server.ask(&method.to_uppercase(), &target, "");
         assert_eq!(answer.status, 400, "{method} {target}: {answer:?}");
-        let error = &answer.json()["error"];
-        assert_eq!(error["code"], "query", "{method} {target}: {error}");
+        // The answer to HEAD has no body.
+        if method != "head" {
+            let error = &answer.json()["error"];
+            assert_eq!(error["code"], "query", "{method} {target}: {error}");
+        }
         checked += 1;
     }
     assert!(checked > 30, "{checked}");
