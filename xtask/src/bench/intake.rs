@@ -264,7 +264,7 @@ pub(super) const CLAIMS: [Claim; 22] = [
 ];
 
 /// What each figure is: what was counted or timed. Rates are medians over rounds.
-pub(super) const FIGURES: [(&str, &str); 49] = [
+pub(super) const FIGURES: [(&str, &str); 53] = [
     ("sha256_mb_per_s", "million bytes per second through SHA-256, 64 MiB at once, one thread"),
     ("sha256_1kb_us", "SHA-256 of 1 KiB, median of 201"),
     ("sha256_10kb_us", "SHA-256 of 10 KiB, median of 201"),
@@ -298,6 +298,16 @@ pub(super) const FIGURES: [(&str, &str); 49] = [
     (
         "lookup_disk_ns",
         "one known digest looked up in the catalogue of 100,000 files, mean of 50,000",
+    ),
+    ("lookup_memory_ns", "one digest among 8,000 used recently, found in memory, mean of 80,000"),
+    ("fdatasync_us", "one append of 4 KiB and its flush, one after another"),
+    (
+        "job_accepted_p50_us",
+        "an upload of 64 bytes accepted as a durable job, 32 connections, median",
+    ),
+    (
+        "noop_jobs_per_s",
+        "jobs without work, from durable submission to durable end, 256 submitters",
     ),
     ("lookup_filter_ns", "one unknown digest refused by the filter in memory, mean of 50,000"),
     ("upload_1g_mib_per_s", "one large file uploaded, from the first byte sent to the answer"),
