@@ -51,10 +51,7 @@ pub trait Subsystem: Send + Sync + 'static {
     ///
     /// # Errors
     /// The image is not complete, and is not used.
-    fn image(&self, image: &mut Image) -> anyhow::Result<()> {
-        let _ = image;
-        Ok(())
-    }
+    fn image(&self, image: &mut Image) -> anyhow::Result<()>;
 
     /// Called when the server is to stop: endless responses must end. Must not block.
     fn drain(&self) {}

@@ -182,6 +182,23 @@ pub fn check_comment(text: &str) -> Result<(), NameError> {
     }
 }
 
+/// The least text that is greater than every text which begins with `prefix`; `None` if there is none.
+pub(crate) fn successor(prefix: &str) -> Option<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        // The next scalar value; there are none between U+D7FF and U+E000.
+        let next = match last {
+            '\u{D7FF}' => Some('\u{E000}'),
+            other => char::from_u32(u32::from(other) + 1),
+        };
+        if let Some(next) = next {
+            text.push(next);
+            return Some(text);
+        }
+    }
+    None
+}
+
 fn check_size(what: &'static str, text: &str, size_max: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty { what });
@@ -249,6 +266,15 @@ mod tests {
         ] {
             assert_eq!(FileName::parse_object(object).is_ok(), is_valid, "{object}");
         }
+    }
+
+    #[test]
+    fn the_successor_follows_every_text_with_the_prefix() {
+        assert_eq!(successor("ab").as_deref(), Some("ac"));
+        assert_eq!(successor("a\u{10FFFF}").as_deref(), Some("b"));
+        assert_eq!(successor("\u{D7FF}").as_deref(), Some("\u{E000}"));
+        assert_eq!(successor("\u{10FFFF}"), None);
+        assert!("ab\u{10FFFF}\u{10FFFF}" < successor("ab").unwrap().as_str());
     }
 
     #[test]

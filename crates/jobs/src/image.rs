@@ -49,7 +49,7 @@ impl Queue {
     /// Records that every job that waits has failed, on stable storage, and returns how many. For a copy whose
     /// original may have run them; before workers are started. The next opening shows it.
     ///
-    /// * `reason`: what their clients are told.
+    /// * `reason`: the message that their clients receive.
     ///
     /// # Errors
     /// [`JobError`]: the log does not take it; the jobs before may have failed already.

@@ -117,7 +117,7 @@ impl Builder {
         self.set(AttributeKind::Internal, ETAG, etag)
     }
 
-    /// * `now_ms`: distinguishes the same object stored again, which S3 dates anew.
+    /// * `now_ms`: distinguishes the same object stored again, which gets a new date in S3.
     pub(crate) fn time(&mut self, now_ms: i64) -> S3Result<()> {
         self.set(AttributeKind::Internal, TIME, &now_ms.to_string())
     }

@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 
 use super::condition::{self, etag};
 use super::files::name_key;
-use super::{Keyed, claim, json, json_body, problem, replayed};
+use super::{Turn, claim, json, json_body, problem};
 
 const META: &str = "forebay-meta-";
 const TAGS: HeaderName = HeaderName::from_static("forebay-tags");
@@ -107,19 +107,13 @@ async fn patch_file(
     let key = name_key(namespace, name)?;
     let condition = condition::of_write(headers)?;
     let keyed = claim(intake, headers).await?;
-    let patch: FilePatch = json_body::read(body, intake.limits()).await?;
-    let print = || {
-        let patch = format!("{patch:?}");
-        Fingerprint::of(&[b"PATCH", path.as_bytes(), patch.as_bytes()]).finish()
+    let body = json_body::bytes(body, intake.limits()).await?;
+    let print = || Fingerprint::of(&[b"PATCH", path.as_bytes(), &body]).finish();
+    let (record, _held) = match keyed.turn(print)? {
+        Turn::Act(record, held) => (record, held),
+        Turn::Replay(answer) => return Ok(answer),
     };
-    let (record, _held) = match keyed {
-        Keyed::No => (None, None),
-        Keyed::Held(held) => (Some(held.record(print())), Some(held)),
-        Keyed::Answered { fingerprint, status, answer } if fingerprint == print() => {
-            return Ok(replayed(status, answer));
-        }
-        Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
-    };
+    let patch: FilePatch = json_body::parse(&body)?;
     let change = |file: &FileRecord| patch.apply(file);
     let put = intake.change_details(&key, condition, record, change).await?;
     let mut response = json(200, to_json(&PutAnswer::of(&put.file, put.duplicate, put.replaced)));

@@ -23,7 +23,7 @@ use super::content::Content;
 use super::details;
 use super::unknown_option;
 use super::versions;
-use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
+use super::{Turn, bad_option, claim, declared_size, json, page_limit, problem, query};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
@@ -71,13 +71,9 @@ async fn put_file(
         // Without attributes it is what earlier versions remembered.
         Fingerprint::of(if stored.is_empty() { &parts[..4] } else { &parts }).finish()
     };
-    let (record, _held) = match keyed {
-        Keyed::No => (None, None),
-        Keyed::Held(held) => (Some(held.record(print())), Some(held)),
-        Keyed::Answered { fingerprint, status, answer } if fingerprint == print() => {
-            return Ok(replayed(status, answer));
-        }
-        Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
+    let (record, _held) = match keyed.turn(print)? {
+        Turn::Act(record, held) => (record, held),
+        Turn::Replay(answer) => return Ok(answer),
     };
     let new = NewFile {
         attributes,
@@ -140,13 +136,9 @@ async fn delete_file(
     }
     let condition = condition::of_write(headers)?;
     let print = Fingerprint::of(&[b"DELETE", uri.path().as_bytes()]).finish();
-    let (record, _held) = match claim(intake, headers).await? {
-        Keyed::No => (None, None),
-        Keyed::Held(held) => (Some(held.record(print)), Some(held)),
-        Keyed::Answered { fingerprint, status, answer } if fingerprint == print => {
-            return Ok(replayed(status, answer));
-        }
-        Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
+    let (record, _held) = match claim(intake, headers).await?.turn(|| print)? {
+        Turn::Act(record, held) => (record, held),
+        Turn::Replay(answer) => return Ok(answer),
     };
     if !intake.delete(&key, condition, record).await? {
         return Err(not_found(&key));

@@ -39,7 +39,11 @@ pub(super) async fn read<T: DeserializeOwned>(
     parse(&bytes(body, limits).await?)
 }
 
-async fn bytes(body: Body, limits: &IntakeLimits) -> Result<Vec<u8>, IntakeError> {
+/// Reads a body.
+///
+/// # Errors
+/// [`IntakeError::TooLarge`]; [`IntakeError::Body`].
+pub(super) async fn bytes(body: Body, limits: &IntakeLimits) -> Result<Vec<u8>, IntakeError> {
     let mut body = PacedBody::new(body, limits);
     let mut json = Vec::new();
     while let Some(bytes) = body.next().await? {
@@ -52,7 +56,11 @@ async fn bytes(body: Body, limits: &IntakeLimits) -> Result<Vec<u8>, IntakeError
     Ok(json)
 }
 
-fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, IntakeError> {
+/// Parses a body.
+///
+/// # Errors
+/// [`IntakeError::Rejected`] with the code `json`: it is not what the route takes.
+pub(super) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, IntakeError> {
     // An array would be taken for the members of a structure in their order.
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(IntakeError::rejected("json", "the body must be a JSON object"));

@@ -43,6 +43,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use forebay_intake::digest::Digest;
+use forebay_intake::format::IdempotencyRecord;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
 use forebay_intake::{Intake, IntakeError};
 pub use sending::Sending;
@@ -141,6 +142,33 @@ enum Keyed {
     Held(HeldKey),
     /// The request was answered before: the body is read only for its fingerprint.
     Answered { fingerprint: Digest, status: u16, answer: Vec<u8> },
+}
+
+/// What a request does once its fingerprint is known.
+enum Turn {
+    /// Nothing: it was answered before, and this is sent again.
+    Replay(Response),
+    /// It is carried out, and the record belongs into its log entry. The key is held until it is dropped.
+    Act(Option<IdempotencyRecord>, Option<HeldKey>),
+}
+
+impl Keyed {
+    /// Compares the request with the one that its key belongs to.
+    ///
+    /// * `print`: computes its fingerprint; not called without a key.
+    ///
+    /// # Errors
+    /// [`IntakeError::KeyReused`]: they differ.
+    fn turn(self, print: impl FnOnce() -> Digest) -> Result<Turn, IntakeError> {
+        match self {
+            Self::No => Ok(Turn::Act(None, None)),
+            Self::Held(held) => Ok(Turn::Act(Some(held.record(print())), Some(held))),
+            Self::Answered { fingerprint, status, answer } if fingerprint == print() => {
+                Ok(Turn::Replay(replayed(status, answer)))
+            }
+            Self::Answered { .. } => Err(IntakeError::KeyReused),
+        }
+    }
 }
 
 fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {

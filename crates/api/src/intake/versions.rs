@@ -20,9 +20,7 @@ use utoipa::ToSchema;
 
 use super::condition::{self, etag};
 use super::files::{name_key, not_found};
-use super::{
-    Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed, unknown_option,
-};
+use super::{Turn, bad_option, claim, flag, json, page_limit, problem, query, unknown_option};
 
 /// Versions on a page by default.
 const PAGE: usize = 100;
@@ -156,13 +154,9 @@ async fn restore_version(
     let condition = condition::of_write(headers)?;
     let target = uri.path_and_query().map_or("", |target| target.as_str());
     let print = Fingerprint::of(&[b"POST", target.as_bytes()]).finish();
-    let (record, _held) = match claim(intake, headers).await? {
-        Keyed::No => (None, None),
-        Keyed::Held(held) => (Some(held.record(print)), Some(held)),
-        Keyed::Answered { fingerprint, status, answer } if fingerprint == print => {
-            return Ok(replayed(status, answer));
-        }
-        Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
+    let (record, _held) = match claim(intake, headers).await?.turn(|| print)? {
+        Turn::Act(record, held) => (record, held),
+        Turn::Replay(answer) => return Ok(answer),
     };
     let put = intake.restore_version(&key, id, condition, record).await?;
     let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);

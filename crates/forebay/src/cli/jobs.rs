@@ -6,7 +6,7 @@ use anyhow::bail;
 use forebay_base::duration::HumanDuration;
 use serde_json::Value;
 
-use super::server::{Server, ServerArgs, parsed};
+use super::server::{Server, ServerArgs, hex_id, parsed};
 use crate::exit::Exit;
 use crate::out;
 
@@ -54,7 +54,7 @@ pub(super) struct ListArgs {
 #[derive(clap::Args, Debug)]
 pub(super) struct JobArgs {
     /// Id of the job.
-    #[arg(value_parser = id)]
+    #[arg(value_parser = hex_id)]
     job: String,
     #[command(flatten)]
     from: ServerArgs,
@@ -63,20 +63,13 @@ pub(super) struct JobArgs {
 #[derive(clap::Args, Debug)]
 pub(super) struct WaitArgs {
     /// Id of the job.
-    #[arg(value_parser = id)]
+    #[arg(value_parser = hex_id)]
     job: String,
     /// Maximum time to wait.
     #[arg(long, value_name = "DURATION")]
     timeout: Option<HumanDuration>,
     #[command(flatten)]
     from: ServerArgs,
-}
-
-fn id(text: &str) -> Result<String, String> {
-    let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id
-        .then(|| text.to_ascii_lowercase())
-        .ok_or("a job's id has 32 hexadecimal digits".to_owned())
 }
 
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {

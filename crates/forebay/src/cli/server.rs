@@ -23,6 +23,15 @@ pub(super) struct ServerArgs {
     pub(super) json: bool,
 }
 
+/// Checks the id of a job or an upload.
+///
+/// # Errors
+/// A message for the command line.
+pub(super) fn hex_id(text: &str) -> Result<String, String> {
+    let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| text.to_ascii_lowercase()).ok_or("an id has 32 hexadecimal digits".to_owned())
+}
+
 /// Encodes a text as a segment of a path, or a value of a query.
 pub(super) fn encode(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use serde_json::Value;
 
-use super::server::{Server, ServerArgs, parsed};
+use super::server::{Server, ServerArgs, hex_id, parsed};
 use crate::exit::Exit;
 use crate::out;
 
@@ -29,17 +29,10 @@ pub(super) enum Command {
 #[derive(clap::Args, Debug)]
 pub(super) struct UploadArgs {
     /// Id of the upload.
-    #[arg(value_parser = id)]
+    #[arg(value_parser = hex_id)]
     upload: String,
     #[command(flatten)]
     from: ServerArgs,
-}
-
-fn id(text: &str) -> Result<String, String> {
-    let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id
-        .then(|| text.to_ascii_lowercase())
-        .ok_or("an upload's id has 32 hexadecimal digits".to_owned())
 }
 
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {

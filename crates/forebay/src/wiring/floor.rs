@@ -40,6 +40,11 @@ impl Subsystem for Floor {
         utoipa::openapi::OpenApiBuilder::new().build()
     }
 
+    fn image(&self, _image: &mut forebay_base::image::Image) -> anyhow::Result<()> {
+        // It keeps nothing.
+        Ok(())
+    }
+
     fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
         Box::pin(async { Ok(()) })
     }

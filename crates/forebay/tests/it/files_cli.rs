@@ -173,8 +173,8 @@ fn bytes_with_another_digest_get_no_name() {
     }
     served.join().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
-    let nobody = run(&dir, &["ingest", ".", "--server", &url]);
-    assert_eq!(nobody.status.code(), Some(1));
+    let unanswered = run(&dir, &["ingest", ".", "--server", &url]);
+    assert_eq!(unanswered.status.code(), Some(1));
 }
 
 #[test]

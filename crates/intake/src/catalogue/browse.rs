@@ -21,7 +21,7 @@ use super::query::CatalogueReader;
 use super::rows::{Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, read_file, read_namespace};
 use crate::catalogue::NamespaceRecord;
 use crate::error::CatalogueError;
-use crate::names::Namespace;
+use crate::names::{Namespace, successor};
 
 /// Names read at once: few where prefixes follow each other, many where files do.
 const RUN_MIN: usize = 2;
@@ -80,7 +80,7 @@ impl CatalogueReader {
             let (mut from, mut after) = (browse.prefix.clone(), None);
             if let Some(seen) = &browse.after {
                 match browse.shared(seen).filter(|shared| shared == seen) {
-                    Some(shared) => match behind(shared) {
+                    Some(shared) => match successor(shared) {
                         Some(name) => from = from.max(name),
                         None => return Ok(page),
                     },
@@ -116,7 +116,7 @@ impl CatalogueReader {
                 }
                 match skipped {
                     Some(shared) => {
-                        let Some(name) = behind(&shared) else { return Ok(page) };
+                        let Some(name) = successor(&shared) else { return Ok(page) };
                         (last, from, after, size) = (Some(shared), name, None, RUN_MIN);
                     }
                     None if is_last => return Ok(page),
@@ -173,36 +173,5 @@ impl CatalogueReader {
             }
             Checked::Ok(records)
         })
-    }
-}
-
-/// The least name behind all names that begin with `prefix`; `None` if there cannot be one.
-fn behind(prefix: &str) -> Option<String> {
-    let mut kept = prefix.to_owned();
-    while let Some(last) = kept.pop() {
-        let next = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32);
-        if let Some(next) = next {
-            kept.push(next);
-            return Some(kept);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_behind_a_prefix_is_greater_than_all_names_with_it() {
-        for (prefix, expected) in [
-            ("a/", Some("a0")),
-            ("a", Some("b")),
-            ("\u{10ffff}", None),
-            ("a\u{10ffff}", Some("b")),
-            ("\u{d7ff}", Some("\u{e000}")),
-        ] {
-            assert_eq!(behind(prefix).as_deref(), expected, "{prefix:?}");
-        }
     }
 }

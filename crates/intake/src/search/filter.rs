@@ -10,7 +10,7 @@ use super::schema::Indexed;
 use crate::attributes::{AttributeKind, Attributes};
 use crate::catalogue::FileRecord;
 use crate::classify::Category;
-use crate::names::Namespace;
+use crate::names::{Namespace, successor};
 
 /// What a search is narrowed to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -169,35 +169,9 @@ fn is_of_type(mime: &str, wanted: &str) -> bool {
     }
 }
 
-/// The least text that is greater than every text which begins with `prefix`; `None` if there is none.
-pub(super) fn successor(prefix: &str) -> Option<String> {
-    let mut text = prefix.to_owned();
-    while let Some(last) = text.pop() {
-        // The next scalar value; there are none between U+D7FF and U+E000.
-        let next = match last {
-            '\u{D7FF}' => Some('\u{E000}'),
-            other => char::from_u32(u32::from(other) + 1),
-        };
-        if let Some(next) = next {
-            text.push(next);
-            return Some(text);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_successor_follows_every_text_with_the_prefix() {
-        assert_eq!(successor("ab").as_deref(), Some("ac"));
-        assert_eq!(successor("a\u{10FFFF}").as_deref(), Some("b"));
-        assert_eq!(successor("\u{D7FF}").as_deref(), Some("\u{E000}"));
-        assert_eq!(successor("\u{10FFFF}"), None);
-        assert!("ab\u{10FFFF}\u{10FFFF}" < successor("ab").unwrap().as_str());
-    }
 
     #[test]
     fn a_kind_of_media_types_selects_its_types_alone() {

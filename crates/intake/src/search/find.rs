@@ -23,11 +23,11 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::cursor::{SearchCursor, SearchOrder};
-use super::filter::successor;
 use super::schema::{COLUMNS, Checked, Indexed, facet};
 use super::words::Words;
 use super::{SearchFilter, SearchQuery};
 use crate::error::IntakeError;
+use crate::names::successor;
 
 /// Maximum number of matches that are ranked or sorted.
 pub(super) const MATCHES_MAX: usize = 10_000;

@@ -210,7 +210,7 @@ fn run(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
 }
 
-/// Every so many bytes of the index are changed in turn: nothing that is returned is wrong, and
+/// Bytes of the index, at a fixed distance, are changed in turn: nothing that is returned is wrong, and
 /// nothing else is affected.
 #[test]
 fn a_changed_byte_of_the_index_never_returns_a_wrong_file() {

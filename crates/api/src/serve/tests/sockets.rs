@@ -65,6 +65,11 @@ impl Subsystem for Gated {
         if self.gate.is_closed() { Err("the gate is closed".to_owned()) } else { Ok(()) }
     }
 
+    fn image(&self, _image: &mut forebay_base::image::Image) -> anyhow::Result<()> {
+        // It keeps nothing.
+        Ok(())
+    }
+
     fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
         Box::pin(async { Ok(()) })
     }
