@@ -20,6 +20,7 @@
 //! This crate deliberately does not read configuration, listen, or store anything by itself.
 
 mod access;
+mod assembly;
 mod buckets;
 mod chunks;
 mod condition;
@@ -29,6 +30,7 @@ mod error;
 mod fields;
 mod head;
 mod host;
+mod joined;
 mod list;
 mod multipart;
 mod object;
@@ -38,6 +40,7 @@ mod port;
 mod read;
 mod service;
 mod sums;
+mod verified;
 mod write;
 
 pub use credentials::secret;

@@ -17,17 +17,13 @@
 //! of objects.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_intake::attributes::Attributes;
-use forebay_intake::blocks::BlockReader;
-use forebay_intake::upload::{FileBytes, Source};
-use forebay_intake::uploads::{
-    NewUpload, UploadBytes, UploadError, UploadId, UploadKind, UploadStatus,
-};
-use forebay_intake::{Condition, FileCopy, IntakeError, NameKey, StoredFile};
+use forebay_intake::upload::FileBytes;
+use forebay_intake::uploads::{NewUpload, UploadError, UploadId, UploadKind, UploadStatus};
+use forebay_intake::{Condition, FileCopy, NameKey, StoredFile};
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
     CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
@@ -35,8 +31,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::access::Caller;
+use crate::assembly::{Piece, Pieces, Turn};
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
+use crate::joined::{algorithm, checksum_type, compare_checksum, composite, joined_checksum};
 use crate::object::{Builder, StoredChecksum, tags_of_header};
 use crate::parts::{
     Bytes, Copied, PARTS_MAX, Part, check_part, copied_range, joined_etag, note, part_number,
@@ -65,7 +63,7 @@ const ALGORITHM: &str = "checksum-algorithm";
 
 const COMPOSITE: &str = "checksum-composite";
 
-fn no_such_upload() -> S3Error {
+pub(crate) fn no_such_upload() -> S3Error {
     s3_error!(
         NoSuchUpload,
         "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been \
@@ -514,158 +512,6 @@ impl Assembled {
     }
 }
 
-/// One request at a time completes an upload.
-struct Turn<'s> {
-    service: &'s Service,
-    id: UploadId,
-    lock: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl<'s> Turn<'s> {
-    fn of(service: &'s Service, id: &str) -> S3Result<Self> {
-        let id: UploadId = id.parse().map_err(|_| no_such_upload())?;
-        let lock = Arc::clone(service.completing.lock().entry(id).or_default());
-        Ok(Self { service, id, lock })
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut completing = self.service.completing.lock();
-        // This one and the table's.
-        if Arc::strong_count(&self.lock) <= 2 {
-            completing.remove(&self.id);
-        }
-    }
-}
-
-/// A piece of an object that is put together.
-enum Piece {
-    Upload(UploadBytes),
-    File(BlockReader, u64, u64),
-    Memory(bytes::Bytes),
-}
-
-/// Pieces, the first one last.
-struct Pieces(Vec<Piece>);
-
-impl Source for Pieces {
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, IntakeError> {
-        loop {
-            let read = match self.0.last_mut() {
-                None => return Ok(None),
-                Some(Piece::Memory(bytes)) => Some(std::mem::take(bytes)),
-                Some(Piece::Upload(source)) => source.next().await?,
-                Some(Piece::File(_, start, end)) if *start >= *end => None,
-                Some(Piece::File(reader, start, end)) => {
-                    let (again, from, to) = (reader.clone(), *start, *end);
-                    let failed = |source| IntakeError::Blob { act: "read", source };
-                    let read = tokio::task::spawn_blocking(move || again.read(from, to)).await;
-                    let read = read
-                        .map_err(std::io::Error::other)
-                        .and_then(|read| read)
-                        .map_err(failed)?;
-                    *start += read.len() as u64;
-                    Some(read)
-                }
-            };
-            match read {
-                Some(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
-                _ => drop(self.0.pop()),
-            }
-        }
-    }
-}
-
-/// Whether the checksum of an object is that of its parts' checksums.
-fn composite(algorithm: Option<Algorithm>, asked: Option<&str>) -> S3Result<bool> {
-    let Some(algorithm) = algorithm else { return Ok(false) };
-    let by_default = !matches!(algorithm, Algorithm::Crc64Nvme);
-    let composite = asked.map_or(by_default, |asked| asked == ChecksumType::COMPOSITE);
-    let possible = match algorithm {
-        Algorithm::Crc64Nvme => !composite,
-        Algorithm::Sha1 | Algorithm::Sha256 => composite,
-        Algorithm::Crc32 | Algorithm::Crc32c => true,
-    };
-    if possible {
-        return Ok(composite);
-    }
-    Err(s3_error!(
-        InvalidRequest,
-        "The {} checksum type cannot be used with the {} checksum algorithm.",
-        asked.unwrap_or_default(),
-        algorithm.name()
-    ))
-}
-
-fn checksum_type(composite: bool) -> ChecksumType {
-    ChecksumType::from_static(if composite {
-        ChecksumType::COMPOSITE
-    } else {
-        ChecksumType::FULL_OBJECT
-    })
-}
-
-/// The algorithm as XML names it.
-pub(crate) fn algorithm(algorithm: Algorithm) -> ChecksumAlgorithm {
-    ChecksumAlgorithm::from_static(algorithm.name())
-}
-
-/// The checksum of parts together, if each has one of the same kind.
-fn joined_checksum(group: &Group, parts: &[Part]) -> Option<StoredChecksum> {
-    let (first, _) = parts.first()?.checksum.as_ref()?;
-    let algorithm = group.algorithm.unwrap_or(*first);
-    let values = parts.iter().map(|part| match &part.checksum {
-        Some((known, value)) if *known == algorithm => Some((value.as_slice(), part.size)),
-        _ => None,
-    });
-    let values: Vec<(&[u8], u64)> = values.collect::<Option<_>>()?;
-    if group.composite {
-        let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
-        let text = format!("{}-{}", text_of(&algorithm.of(&all)), parts.len());
-        return Some(StoredChecksum { algorithm, composite: true, text });
-    }
-    let mut values = values.into_iter();
-    let (mut whole, _) = values.next().map(|(value, size)| (value.to_vec(), size))?;
-    for (value, size) in values {
-        whole = algorithm.combine(&whole, value, size)?;
-    }
-    Some(StoredChecksum { algorithm, composite: false, text: text_of(&whole) })
-}
-
-/// Compares the checksum that a client gives for the object.
-fn compare_checksum(
-    input: &CompleteMultipartUploadInput,
-    checksum: Option<&StoredChecksum>,
-) -> S3Result<()> {
-    for (algorithm, given) in [
-        (Algorithm::Crc32, &input.checksum_crc32),
-        (Algorithm::Crc32c, &input.checksum_crc32c),
-        (Algorithm::Crc64Nvme, &input.checksum_crc64nvme),
-        (Algorithm::Sha1, &input.checksum_sha1),
-        (Algorithm::Sha256, &input.checksum_sha256),
-    ] {
-        let Some(given) = given else { continue };
-        let Some(found) = checksum.filter(|found| found.algorithm == algorithm) else {
-            return Err(s3_error!(
-                InvalidRequest,
-                "The parts of the upload do not have the checksum {}",
-                algorithm.name()
-            ));
-        };
-        // A composite one may be given without the number of parts.
-        let bare = found.text.rsplit_once('-').map_or(found.text.as_str(), |(value, _)| value);
-        if *given != found.text && !(found.composite && given == bare) {
-            return Err(s3_error!(
-                BadDigest,
-                "The {} you specified did not match the calculated checksum.",
-                algorithm.name()
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// What a completed upload is remembered by.
 fn serialise(etag: &str, checksum: Option<&StoredChecksum>) -> String {
     let checksum = checksum.map(StoredChecksum::print).unwrap_or_default();
@@ -691,18 +537,4 @@ fn completed(input: &CompleteMultipartUploadInput, result: &str) -> CompleteMult
 pub(crate) fn object_of(status: &UploadStatus) -> Option<(&str, &str)> {
     let attributes = &status.new.attributes;
     Some((attributes.get(BUCKET)?, attributes.get(KEY)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_checksum_is_of_the_kind_that_its_algorithm_permits() {
-        assert_eq!(composite(Some(Algorithm::Sha256), None).ok(), Some(true));
-        assert_eq!(composite(Some(Algorithm::Crc64Nvme), None).ok(), Some(false));
-        assert_eq!(composite(Some(Algorithm::Crc32), Some("FULL_OBJECT")).ok(), Some(false));
-        assert!(composite(Some(Algorithm::Sha1), Some("FULL_OBJECT")).is_err());
-        assert!(composite(Some(Algorithm::Crc64Nvme), Some("COMPOSITE")).is_err());
-    }
 }

@@ -25,7 +25,7 @@ use crate::error::{self, Subject};
 use crate::head::{self, Framing};
 use crate::host::Hosts;
 use crate::service::Service;
-use crate::sums;
+use crate::verified::verified;
 
 /// Maximum size of a request's XML: 1,000 keys to delete, or 10,000 parts to join.
 const XML_SIZE_MAX: usize = 8 << 20;
@@ -95,7 +95,7 @@ impl Port {
             Framing::Plain => {
                 let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
                 let has_bucket = host.is_some_and(|host| self.hosts.bucket(host).is_some());
-                sums::verified(body, &parts, has_bucket, fault.clone())?
+                verified(body, &parts, has_bucket, fault.clone())?
             }
         };
         parts.extensions.insert(fault.clone());

@@ -42,6 +42,44 @@ struct Wanted {
     parts_count: Option<i32>,
 }
 
+/// What GET and HEAD say of an object, after their conditions were checked, and the range that is wanted. Their
+/// inputs and outputs have the same fields and no type in common.
+macro_rules! described {
+    ($output:ident, $object:expr, $input:expr) => {{
+        let (object, input) = ($object, $input);
+        let conditions = Conditions {
+            matches: input.if_match,
+            none_match: input.if_none_match,
+            modified_since: input.if_modified_since,
+            unmodified_since: input.if_unmodified_since,
+        };
+        conditions.check(&object.etag(), object.modified_s())?;
+        let wanted = wanted(object, input.range, input.part_number)?;
+        let asked = input.checksum_mode.is_some() && !wanted.partial;
+        let headers = object.headers();
+        let mut output = $output {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: headers.cache_control,
+            content_disposition: headers.content_disposition,
+            content_encoding: headers.content_encoding,
+            content_language: headers.content_language,
+            content_length: i64::try_from(wanted.range.end - wanted.range.start).ok(),
+            content_range: content_range(&wanted, object.0.size),
+            content_type: headers.content_type,
+            e_tag: Some(object.tag()),
+            expires: headers.expires.as_deref().and_then(date),
+            last_modified: Some(object.modified()),
+            metadata: Some(object.metadata()),
+            parts_count: wanted.parts_count,
+            ..$output::default()
+        };
+        if let Some(checksum) = object.checksum().filter(|_| asked) {
+            set_checksum!(output, &checksum);
+        }
+        (output, wanted)
+    }};
+}
+
 impl Service {
     /// Finds an object.
     ///
@@ -81,37 +119,8 @@ impl Service {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
-        conditions.check(&object.etag(), object.modified_s())?;
-        let wanted = wanted(object, input.range, input.part_number)?;
-        let asked = input.checksum_mode.is_some() && !wanted.partial;
-        let checksum = object.checksum().filter(|_| asked);
-        let headers = object.headers();
-        let mut output = GetObjectOutput {
-            accept_ranges: Some("bytes".to_owned()),
-            cache_control: headers.cache_control,
-            content_disposition: headers.content_disposition,
-            content_encoding: headers.content_encoding,
-            content_language: headers.content_language,
-            content_length: i64::try_from(wanted.range.end - wanted.range.start).ok(),
-            content_range: content_range(&wanted, file.record.size),
-            content_type: headers.content_type,
-            e_tag: Some(object.tag()),
-            expires: headers.expires.as_deref().and_then(date),
-            last_modified: Some(object.modified()),
-            metadata: Some(object.metadata()),
-            parts_count: wanted.parts_count,
-            tag_count: count(object.tags().len()).filter(|count| *count > 0),
-            ..GetObjectOutput::default()
-        };
-        if let Some(checksum) = checksum {
-            set_checksum!(output, &checksum);
-        }
+        let (mut output, wanted) = described!(GetObjectOutput, object, input);
+        output.tag_count = count(object.tags().len()).filter(|count| *count > 0);
         self.intake.sent(wanted.range.end - wanted.range.start);
         output.body = Some(self.bytes(&file, wanted.range)?);
         Ok(output)
@@ -121,36 +130,7 @@ impl Service {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
-        conditions.check(&object.etag(), object.modified_s())?;
-        let wanted = wanted(object, input.range, input.part_number)?;
-        let asked = input.checksum_mode.is_some() && !wanted.partial;
-        let checksum = object.checksum().filter(|_| asked);
-        let headers = object.headers();
-        let mut output = HeadObjectOutput {
-            accept_ranges: Some("bytes".to_owned()),
-            cache_control: headers.cache_control,
-            content_disposition: headers.content_disposition,
-            content_encoding: headers.content_encoding,
-            content_language: headers.content_language,
-            content_length: i64::try_from(wanted.range.end - wanted.range.start).ok(),
-            content_range: content_range(&wanted, file.record.size),
-            content_type: headers.content_type,
-            e_tag: Some(object.tag()),
-            expires: headers.expires.as_deref().and_then(date),
-            last_modified: Some(object.modified()),
-            metadata: Some(object.metadata()),
-            parts_count: wanted.parts_count,
-            ..HeadObjectOutput::default()
-        };
-        if let Some(checksum) = checksum {
-            set_checksum!(output, &checksum);
-        }
+        let (output, _) = described!(HeadObjectOutput, object, input);
         Ok(output)
     }
 

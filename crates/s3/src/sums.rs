@@ -3,12 +3,8 @@
 //! `s3s` parses `Content-MD5`, `x-amz-checksum-*` and their trailers, and compares none of them. An object is
 //! read through a [`Reader`], which also computes the MD5 for its ETag, and a checksum to store: the one that
 //! the client sent or named, else CRC64NVME, as S3 does. Other bodies, which are XML, pass through
-//! [`verified`].
+//! [`verified`](crate::verified::verified).
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,16 +12,13 @@ use crc_fast::CrcAlgorithm;
 use forebay_intake::IntakeError;
 use forebay_intake::upload::Source;
 use futures_util::StreamExt as _;
-use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
-use http_body::{Body as HttpBody, Frame};
+use http::{HeaderMap, StatusCode};
 use md5::{Digest as _, Md5};
 use s3s::crypto::Checksum as _;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders, s3_error};
-use url::form_urlencoded;
 
-use crate::chunks::{Broken, Fault};
+use crate::chunks::Fault;
 
 /// Checksums of S3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +74,7 @@ impl Algorithm {
         Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
     }
 
-    fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
             Self::Crc64Nvme => 8,
@@ -133,14 +126,14 @@ impl Algorithm {
 }
 
 /// A checksum being computed.
-enum Running {
+pub(crate) enum Running {
     Crc(Algorithm, crc_fast::Digest),
     Sha1(s3s::crypto::Sha1),
     Sha256(s3s::crypto::Sha256),
 }
 
 impl Running {
-    fn new(algorithm: Algorithm) -> Self {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
         match algorithm.crc() {
             Some(crc) => Self::Crc(algorithm, crc_fast::Digest::new(crc)),
             None if algorithm == Algorithm::Sha1 => Self::Sha1(s3s::crypto::Sha1::new()),
@@ -148,7 +141,7 @@ impl Running {
         }
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Crc(_, digest) => digest.update(bytes),
             Self::Sha1(digest) => digest.update(bytes),
@@ -156,7 +149,7 @@ impl Running {
         }
     }
 
-    fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         match self {
             Self::Crc(algorithm, digest) => {
                 digest.finalize().to_be_bytes()[8 - algorithm.size()..].to_vec()
@@ -170,11 +163,11 @@ impl Running {
 /// What the headers of a request say of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
-    md5: Option<Vec<u8>>,
-    algorithm: Algorithm,
+    pub(crate) md5: Option<Vec<u8>>,
+    pub(crate) algorithm: Algorithm,
     /// Whether the client chose it.
     pub(crate) chosen: bool,
-    value: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
     /// A trailer has to bring the value.
     trailer: bool,
 }
@@ -358,7 +351,7 @@ fn broken(error: &str) -> S3Error {
 }
 
 /// The body is not what was signed.
-fn other_content() -> S3Error {
+pub(crate) fn other_content() -> S3Error {
     let mut error = S3Error::with_message(
         S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into()),
         "The provided 'x-amz-content-sha256' header does not match what was computed.",
@@ -367,14 +360,14 @@ fn other_content() -> S3Error {
     error
 }
 
-fn compare_md5(expected: Option<&[u8]>, found: &[u8]) -> S3Result<()> {
+pub(crate) fn compare_md5(expected: Option<&[u8]>, found: &[u8]) -> S3Result<()> {
     if expected.is_none_or(|expected| expected == found) {
         return Ok(());
     }
     Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received."))
 }
 
-fn compare(algorithm: Algorithm, expected: Option<&[u8]>, found: &[u8]) -> S3Result<()> {
+pub(crate) fn compare(algorithm: Algorithm, expected: Option<&[u8]>, found: &[u8]) -> S3Result<()> {
     if expected.is_none_or(|expected| expected == found) {
         return Ok(());
     }
@@ -382,129 +375,9 @@ fn compare(algorithm: Algorithm, expected: Option<&[u8]>, found: &[u8]) -> S3Res
     Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."))
 }
 
-/// Returns a body, which compares itself with what the headers say of it if it is not that of an object.
-///
-/// * `has_bucket`: the bucket is in the name of the host. `fault`: receives the difference.
-///
-/// # Errors
-/// A checksum is malformed.
-pub(crate) fn verified(
-    body: Body,
-    parts: &Parts,
-    has_bucket: bool,
-    fault: Fault,
-) -> S3Result<s3s::Body> {
-    if is_object(parts, has_bucket) {
-        return Ok(s3s::Body::http_body_unsync(body));
-    }
-    let expected = Expected::of(&parts.headers)?;
-    let sha256 = parts.headers.get("x-amz-content-sha256").and_then(|value| {
-        hex::decode(value).ok().filter(|digest| digest.len() == Algorithm::Sha256.size())
-    });
-    if expected.md5.is_none() && expected.value.is_none() && sha256.is_none() {
-        return Ok(s3s::Body::http_body_unsync(body));
-    }
-    let running =
-        Some((Md5::new(), Running::new(expected.algorithm), Running::new(Algorithm::Sha256)));
-    let left = body.size_hint().exact();
-    Ok(s3s::Body::http_body_unsync(Verified {
-        inner: body,
-        expected,
-        sha256,
-        running,
-        left,
-        fault,
-    }))
-}
-
-/// Whether the body of a request is the bytes of an object or of a part.
-///
-/// * `has_bucket`: the bucket is in the name of the host.
-fn is_object(parts: &Parts, has_bucket: bool) -> bool {
-    let path = parts.uri.path().trim_start_matches('/');
-    let key = if has_bucket { Some(path) } else { path.split_once('/').map(|(_, key)| key) };
-    let query = parts.uri.query().unwrap_or_default();
-    let is_plain = |name: &str| {
-        let of_signature = ["AWSAccessKeyId", "Signature", "Expires"].contains(&name);
-        of_signature
-            || name.starts_with("X-Amz-")
-            || ["partNumber", "uploadId", "x-id"].contains(&name)
-    };
-    parts.method == Method::PUT
-        && key.is_some_and(|key| !key.is_empty())
-        && form_urlencoded::parse(query.as_bytes()).all(|(name, _)| is_plain(&name))
-}
-
-/// A small body that is compared with the headers.
-struct Verified {
-    inner: Body,
-    expected: Expected,
-    sha256: Option<Vec<u8>>,
-    running: Option<(Md5, Running, Running)>,
-    /// Bytes that are still to come, if that is known.
-    left: Option<u64>,
-    fault: Fault,
-}
-
-impl Verified {
-    /// Compares what has arrived; once.
-    fn compare(&mut self) -> Result<(), Broken> {
-        let Some((md5, running, sha256)) = self.running.take() else { return Ok(()) };
-        let Expected { md5: expected, algorithm, value, .. } = &self.expected;
-        let compared = compare_md5(expected.as_deref(), &md5.finalize())
-            .and_then(|()| compare(*algorithm, value.as_deref(), &running.finish()));
-        let compared = compared.and_then(|()| match &self.sha256 {
-            Some(expected) if *expected != sha256.finish() => Err(other_content()),
-            _ => Ok(()),
-        });
-        compared.map_err(|error| {
-            self.fault.set(error);
-            Broken
-        })
-    }
-}
-
-impl HttpBody for Verified {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let this = self.get_mut();
-        let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(_)) => {
-                this.fault.set(crate::error::incomplete("The body was interrupted"));
-                return Poll::Ready(Some(Err(Broken)));
-            }
-            None => return Poll::Ready(this.compare().err().map(Err)),
-        };
-        if let (Some(data), Some((md5, running, sha256))) = (frame.data_ref(), &mut this.running) {
-            md5.update(data);
-            running.update(data);
-            sha256.update(data);
-            this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
-            // Whoever knows the length need not read the end.
-            if this.left == Some(0)
-                && let Err(broken) = this.compare()
-            {
-                return Poll::Ready(Some(Err(broken)));
-            }
-        }
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.inner.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue, Request};
-    use http_body_util::BodyExt;
+    use http::{HeaderName, HeaderValue};
 
     use super::*;
 
@@ -579,25 +452,5 @@ mod tests {
         let code = read(&[("x-amz-trailer", "x-amz-checksum-crc32")]).await.unwrap_err();
         assert_eq!(code.as_str(), "MalformedTrailerError");
         assert!(read(&[("x-amz-trailer", "")]).await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn xml_is_compared_with_its_checksum_and_an_object_is_not() {
-        let md5 = STANDARD.encode(Md5::digest(b"other"));
-        for (method, target, fails) in [
-            ("POST", "/b?delete", true),
-            ("PUT", "/b/k?tagging", true),
-            ("PUT", "/b/k?partNumber=1&uploadId=x", false),
-            ("PUT", "/b/k", false),
-            ("PUT", "/b", true),
-            ("PUT", "/b/", true),
-        ] {
-            let request = Request::builder().method(method).uri(target).header("content-md5", &md5);
-            let parts = request.body(()).unwrap().into_parts().0;
-            let fault = Fault::default();
-            let body = verified(Body::from(TEXT), &parts, false, fault.clone()).unwrap();
-            assert_eq!(BodyExt::collect(body).await.is_err(), fails, "{method} {target}");
-            assert_eq!(fault.take().is_some(), fails);
-        }
     }
 }

@@ -1,0 +1,172 @@
+//! Small bodies, which are XML, compared with their headers as they pass.
+//!
+//! The bytes of objects and of parts are read by [`Reader`](crate::sums::Reader) instead, which compares them before anything
+//! is acknowledged.
+//!
+//! Invariant: a body that differs ends with an error, and the response says why.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Method;
+use http::request::Parts;
+use http_body::{Body as HttpBody, Frame};
+use md5::{Digest as _, Md5};
+use s3s::S3Result;
+use url::form_urlencoded;
+
+use crate::chunks::{Broken, Fault};
+use crate::sums::{Algorithm, Expected, Running, compare, compare_md5, other_content};
+
+/// Returns a body, which compares itself with what the headers say of it if it is not that of an object.
+///
+/// * `has_bucket`: the bucket is in the name of the host. `fault`: receives the difference.
+///
+/// # Errors
+/// A checksum is malformed.
+pub(crate) fn verified(
+    body: Body,
+    parts: &Parts,
+    has_bucket: bool,
+    fault: Fault,
+) -> S3Result<s3s::Body> {
+    if is_object(parts, has_bucket) {
+        return Ok(s3s::Body::http_body_unsync(body));
+    }
+    let expected = Expected::of(&parts.headers)?;
+    let sha256 = parts.headers.get("x-amz-content-sha256").and_then(|value| {
+        hex::decode(value).ok().filter(|digest| digest.len() == Algorithm::Sha256.size())
+    });
+    if expected.md5.is_none() && expected.value.is_none() && sha256.is_none() {
+        return Ok(s3s::Body::http_body_unsync(body));
+    }
+    let running =
+        Some((Md5::new(), Running::new(expected.algorithm), Running::new(Algorithm::Sha256)));
+    let left = body.size_hint().exact();
+    Ok(s3s::Body::http_body_unsync(Verified {
+        inner: body,
+        expected,
+        sha256,
+        running,
+        left,
+        fault,
+    }))
+}
+
+/// Whether the body of a request is the bytes of an object or of a part.
+///
+/// * `has_bucket`: the bucket is in the name of the host.
+fn is_object(parts: &Parts, has_bucket: bool) -> bool {
+    let path = parts.uri.path().trim_start_matches('/');
+    let key = if has_bucket { Some(path) } else { path.split_once('/').map(|(_, key)| key) };
+    let query = parts.uri.query().unwrap_or_default();
+    let is_plain = |name: &str| {
+        let of_signature = ["AWSAccessKeyId", "Signature", "Expires"].contains(&name);
+        of_signature
+            || name.starts_with("X-Amz-")
+            || ["partNumber", "uploadId", "x-id"].contains(&name)
+    };
+    parts.method == Method::PUT
+        && key.is_some_and(|key| !key.is_empty())
+        && form_urlencoded::parse(query.as_bytes()).all(|(name, _)| is_plain(&name))
+}
+
+/// A small body that is compared with the headers.
+struct Verified {
+    inner: Body,
+    expected: Expected,
+    sha256: Option<Vec<u8>>,
+    running: Option<(Md5, Running, Running)>,
+    /// Bytes that are still to come, if that is known.
+    left: Option<u64>,
+    fault: Fault,
+}
+
+impl Verified {
+    /// Compares what has arrived; once.
+    fn compare(&mut self) -> Result<(), Broken> {
+        let Some((md5, running, sha256)) = self.running.take() else { return Ok(()) };
+        let Expected { md5: expected, algorithm, value, .. } = &self.expected;
+        let compared = compare_md5(expected.as_deref(), &md5.finalize())
+            .and_then(|()| compare(*algorithm, value.as_deref(), &running.finish()));
+        let compared = compared.and_then(|()| match &self.sha256 {
+            Some(expected) if *expected != sha256.finish() => Err(other_content()),
+            _ => Ok(()),
+        });
+        compared.map_err(|error| {
+            self.fault.set(error);
+            Broken
+        })
+    }
+}
+
+impl HttpBody for Verified {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(_)) => {
+                this.fault.set(crate::error::incomplete("The body was interrupted"));
+                return Poll::Ready(Some(Err(Broken)));
+            }
+            None => return Poll::Ready(this.compare().err().map(Err)),
+        };
+        if let (Some(data), Some((md5, running, sha256))) = (frame.data_ref(), &mut this.running) {
+            md5.update(data);
+            running.update(data);
+            sha256.update(data);
+            this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
+            // Whoever knows the length need not read the end.
+            if this.left == Some(0)
+                && let Err(broken) = this.compare()
+            {
+                return Poll::Ready(Some(Err(broken)));
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use http::Request;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"123456789";
+
+    #[tokio::test]
+    async fn xml_is_compared_with_its_checksum_and_an_object_is_not() {
+        let md5 = STANDARD.encode(Md5::digest(b"other"));
+        for (method, target, fails) in [
+            ("POST", "/b?delete", true),
+            ("PUT", "/b/k?tagging", true),
+            ("PUT", "/b/k?partNumber=1&uploadId=x", false),
+            ("PUT", "/b/k", false),
+            ("PUT", "/b", true),
+            ("PUT", "/b/", true),
+        ] {
+            let request = Request::builder().method(method).uri(target).header("content-md5", &md5);
+            let parts = request.body(()).unwrap().into_parts().0;
+            let fault = Fault::default();
+            let body = verified(Body::from(TEXT), &parts, false, fault.clone()).unwrap();
+            assert_eq!(BodyExt::collect(body).await.is_err(), fails, "{method} {target}");
+            assert_eq!(fault.take().is_some(), fails);
+        }
+    }
+}
