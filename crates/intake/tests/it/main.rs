@@ -6,6 +6,7 @@ mod altered;
 mod columns;
 mod concurrent;
 mod crash;
+mod crash_oracle;
 mod elsewhere;
 mod erasure;
 mod flips;

@@ -13,7 +13,8 @@ use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, OpenError};
 
-use crate::crash::{Oracle, Setup};
+use crate::crash::Setup;
+use crate::crash_oracle::Oracle;
 use crate::support::{CATALOGUE, DOCUMENTS, block_on, directory};
 
 /// Everything as it was at one moment.
