@@ -150,6 +150,9 @@ pub(super) fn of_upload(headers: &HeaderMap) -> Result<Attributes, IntakeError> 
 
 /// Adds metadata and tags to the headers of a download.
 pub(super) fn describe(headers: &mut HeaderMap, attributes: &Attributes) {
+    if attributes.is_empty() {
+        return;
+    }
     for (name, value) in attributes.of(AttributeKind::Metadata) {
         let name = HeaderName::from_bytes(format!("{META}{name}").as_bytes());
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
