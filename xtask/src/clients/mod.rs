@@ -1,11 +1,12 @@
 //! `cargo xtask clients`: unmodified clients against a real server.
 //!
-//! Each client gets its own server (free ports, its own data directory, ended afterwards)
-//! and brings its own tests: Redis' suites, redis-py's, Django's for its Redis cache; ioredis,
-//! redis-cli, redis-benchmark and the text protocol are tried by a script here; so are boto3 over HTTP and
-//! HTTPS, tus-js-client, tuspy, and a client that is generated from the API description of `forebay serve`. What they need is fetched once, in
-//! pinned versions, into the user's cache directory. A client whose tools or network are missing is
-//! left out, which is said, or fails with `FOREBAY_REQUIRE_SERVICES=1`.
+//! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
+//! suites, redis-py's, and Django's for its Redis cache bring their own tests. Scripts here try
+//! ioredis, redis-cli, redis-benchmark, the text protocol, boto3 over HTTP and HTTPS,
+//! tus-js-client, tuspy, and a client that is generated from the API description of
+//! `forebay serve`. What they need is fetched once, in pinned versions, into the user's cache
+//! directory. A client whose tools or network are missing is skipped, which is reported, or fails
+//! with `FOREBAY_REQUIRE_SERVICES=1`.
 //!
 //! What a client's own tests want that this server does not have stands in `xtask/clients/*.skip`,
 //! each line with its reason.
@@ -21,6 +22,7 @@ mod tcl;
 mod tools;
 mod tus;
 
+use std::iter;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,9 @@ use serde_json::json;
 use crate::command::say;
 use fetch::Missing;
 use server::Server;
+
+/// How many lines say why a check failed.
+const WHY_LINES: usize = 20;
 
 /// Arguments of the task.
 #[derive(clap::Args, Debug, Default)]
@@ -128,15 +133,23 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the lines `ok NAME` and `FAILED NAME` of a program. One that ended badly and reported no
-    /// failure has failed as a whole.
+    /// Reads the lines `ok NAME` and `FAILED NAME` of a program, and why a check failed from the last
+    /// of the lines that follow. A program that ended badly and reported no failure has failed as a
+    /// whole.
     fn of_lines(said: &str, ended_well: bool) -> Self {
         let mut outcome = Self::default();
-        for line in said.lines() {
+        let mut lines = said.lines().peekable();
+        while let Some(line) = lines.next() {
             if let Some(name) = line.strip_prefix("ok ") {
                 outcome.note(name, true);
             } else if let Some(name) = line.strip_prefix("FAILED ") {
-                outcome.note(name, false);
+                let mut why = Vec::new();
+                while let Some(line) = lines.next_if(|line| !is_verdict(line)) {
+                    why.push(line);
+                }
+                let shown = why.len().saturating_sub(WHY_LINES);
+                let failed = iter::once(name).chain(why.into_iter().skip(shown));
+                outcome.note(&failed.collect::<Vec<_>>().join("\n        "), false);
             }
         }
         if !ended_well && outcome.failed.is_empty() {
@@ -154,6 +167,11 @@ impl Outcome {
             self.failed.push(name.to_owned());
         }
     }
+}
+
+/// Whether a line is the result of a check.
+fn is_verdict(line: &str) -> bool {
+    line.starts_with("ok ") || line.starts_with("FAILED ")
 }
 
 /// A client's line of the table.
@@ -275,4 +293,26 @@ fn judge(lines: &[Line]) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!("clients: {}", wrong.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn a_failed_check_is_reported_with_its_last_lines() {
+        let outcome = Outcome::of_lines("ok one\nFAILED two\nwhere\nwhy\nok three\n", false);
+        assert_eq!((outcome.passed, outcome.skipped), (2, 0));
+        assert_eq!(outcome.failed, ["two\n        where\n        why"]);
+        let long: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let outcome = Outcome::of_lines(&format!("FAILED two\n{long}"), false);
+        assert!(outcome.failed[0].starts_with("two\n        line 80\n"), "{outcome:?}");
+        assert!(outcome.failed[0].ends_with("line 99"), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_program_that_ends_badly_without_a_failed_check_has_failed() {
+        let outcome = Outcome::of_lines("ok one\nTraceback", false);
+        assert_eq!(outcome.failed, ["the program failed: Traceback"]);
+    }
 }
