@@ -30,10 +30,9 @@ use axum::routing::get;
 use forebay_intake::Intake;
 use http::{HeaderMap, Method, StatusCode};
 
-use complete::Completions;
 use problem::Refused;
 
-pub use complete::resume;
+pub use complete::{Completions, resume};
 pub(crate) use problem::classify;
 
 /// Path of the collection.
@@ -47,8 +46,8 @@ struct Served {
 }
 
 /// Returns the routes, with full paths, ready to serve.
-pub fn router(intake: &Intake) -> Router {
-    let served = Served { intake: intake.clone(), completions: Completions::default() };
+pub fn router(intake: &Intake, completions: &Completions) -> Router {
+    let served = Served { intake: intake.clone(), completions: completions.clone() };
     Router::new()
         .route(PATH, get(read::list).post(create::create).options(options))
         .route(
