@@ -20,6 +20,7 @@ mod headers;
 mod metadata;
 mod openapi;
 mod problem;
+mod reach;
 mod read;
 mod transfer;
 

@@ -52,3 +52,5 @@ mod support;
 mod tls;
 mod tour;
 mod uploads_kill;
+mod s3_client;
+mod uploads_limits;
