@@ -29,7 +29,8 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use forebay_intake::Intake;
-use http::{HeaderMap, Method, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use problem::Refused;
 
@@ -84,12 +85,14 @@ async fn overridden(served: State<Served>, id: Path<String>, request: Request) -
         Some(Method::PATCH) => transfer::patch(served, id, request).await,
         Some(Method::DELETE) => transfer::delete(served, id, request).await,
         Some(Method::HEAD) => transfer::head(served, id, request).await,
-        _ => Refused::http(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method_not_allowed",
-            "POST to an upload takes X-HTTP-Method-Override: PATCH, DELETE or HEAD",
-        )
-        .answer(request.headers()),
+        _ => {
+            let text = "POST to an upload takes X-HTTP-Method-Override: PATCH, DELETE or HEAD";
+            let refused = Refused::http(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text);
+            let mut response = refused.answer(request.headers());
+            let allowed = HeaderValue::from_static("GET, HEAD, PATCH, DELETE, OPTIONS");
+            response.headers_mut().insert(ALLOW, allowed);
+            response
+        }
     }
 }
 
