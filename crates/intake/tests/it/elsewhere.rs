@@ -272,6 +272,25 @@ impl RowSink for Gate {
         self.switch.call(|| self.sink.reshape(at, namespace, fields, derive))
     }
 
+    fn replace(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.replace(at, namespace, fields, document, values))
+    }
+
+    fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.remove(at, namespace, id))
+    }
+
+    fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.clear(at, namespace, last_id))
+    }
+
     fn amend(&mut self) {
         self.sink.amend();
     }
