@@ -234,8 +234,8 @@ pub trait RowSink: DocumentSink {
     /// As [`replace`](Self::replace).
     fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError>;
 
-    /// Removes all rows and columns of a namespace. Ids up to `last_id`, and those that it had, are not
-    /// given to rows again.
+    /// Removes the rows of a namespace up to an id, and all columns if no others remain. No row gets
+    /// one of these ids later.
     ///
     /// * `at`: as in [`DocumentSink::write_documents`].
     /// * Returns the number of rows that were removed.

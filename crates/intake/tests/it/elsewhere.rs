@@ -132,6 +132,10 @@ impl Elsewhere {
             let mut namespaces = reader.namespaces().unwrap();
             // Only the intake's own database has this mark.
             namespaces.iter_mut().for_each(|info| info.undecided = false);
+            // What was copied instead of followed was changed at another position.
+            for info in &mut namespaces {
+                (info.changed_at, info.removed_at, info.dropped_at) = (None, None, None);
+            }
             namespaces.sort_by(|a, b| a.name.cmp(&b.name));
             namespaces
         };

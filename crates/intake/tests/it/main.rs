@@ -12,6 +12,7 @@ mod edits;
 mod elsewhere;
 mod erasure;
 mod flips;
+mod forward_changes;
 mod forward_crash;
 mod forward_faults;
 mod forwarding;

@@ -154,7 +154,7 @@ impl Jobs for MongoSink {
         Err(self.no_changes("change or delete documents"))
     }
 
-    fn take_all(&mut self, _: &mut Job) -> Result<u64, SinkError> {
+    fn take_up_to(&mut self, _: &mut Job, _: u64) -> Result<u64, SinkError> {
         Err(self.no_changes("drop the documents of a namespace"))
     }
 

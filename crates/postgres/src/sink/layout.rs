@@ -224,9 +224,10 @@ impl Layout {
         format!("DELETE FROM {} WHERE _id = {id}", self.table(&namespace.table))
     }
 
-    /// Removes all rows of a namespace. `TRUNCATE` would return no count and lock out readers.
-    pub(super) fn delete_all(&self, namespace: &Namespace) -> String {
-        format!("DELETE FROM {}", self.table(&namespace.table))
+    /// Removes the rows of a namespace up to an id. `TRUNCATE` would return no count and lock out
+    /// readers.
+    pub(super) fn delete_up_to(&self, namespace: &Namespace, last_id: u64) -> String {
+        format!("DELETE FROM {} WHERE _id <= {last_id}", self.table(&namespace.table))
     }
 
     /// Reads ids and documents after an id, in the order of ids: at most this many, and none after

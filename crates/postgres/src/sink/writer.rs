@@ -194,13 +194,16 @@ impl Jobs for PostgresSink {
         Ok(rows)
     }
 
-    fn take_all(&mut self, job: &mut Job) -> Result<u64, SinkError> {
+    fn take_up_to(&mut self, job: &mut Job, last_id: u64) -> Result<u64, SinkError> {
         self.send_waiting(job)?;
         let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(0) };
         let act = format!("remove the rows of {}", namespace.name);
-        let sql = self.session.layout.delete_all(namespace);
+        let sql = self.session.layout.delete_up_to(namespace, last_id);
         let rows = count(&self.session.ask(&act, &sql)?);
         namespace.removed(rows);
+        if namespace.row_count > 0 {
+            return Ok(rows);
+        }
         let sql = self.session.layout.reshape(namespace, &TableSchema::default());
         namespace.schema = TableSchema::default();
         let act = format!("remove the columns of {}", namespace.name);

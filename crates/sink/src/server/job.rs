@@ -77,11 +77,12 @@ pub trait Jobs: Sink {
     /// As [`RowSink::remove`]; the transaction is not abandoned yet.
     fn take_out(&mut self, job: &mut Self::Job, id: u64) -> Result<u64, SinkError>;
 
-    /// Removes all rows and columns; returns the number of rows removed.
+    /// Removes the rows up to an id, and all columns if no others remain; returns the number of rows
+    /// removed.
     ///
     /// # Errors
     /// As [`RowSink::clear`]; the transaction is not abandoned yet.
-    fn take_all(&mut self, job: &mut Self::Job) -> Result<u64, SinkError>;
+    fn take_up_to(&mut self, job: &mut Self::Job, last_id: u64) -> Result<u64, SinkError>;
 
     /// The namespace that a job writes to.
     fn namespace_mut(&mut self, job: &Self::Job) -> Option<&mut Namespace>;
@@ -176,7 +177,7 @@ impl<S: Jobs> RowSink for S {
     fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError> {
         let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
         let cleared = (|| {
-            let rows = self.take_all(&mut job)?;
+            let rows = self.take_up_to(&mut job, last_id)?;
             self.namespace_mut(&job).map_or(Ok(()), |found| found.pass(last_id))?;
             Ok(Written { rows, ..self.finish_job(job)? })
         })();

@@ -172,6 +172,50 @@ pub(super) fn take_out(db: &Connection, namespace: &mut Namespace, id: u64) -> C
     Ok(1)
 }
 
+/// Removes the rows up to an id one by one.
+fn take_up_to(db: &Connection, namespace: &mut Namespace, last_id: u64) -> Checked<()> {
+    let table = quote_identifier(&namespace.row.table);
+    let sql = format!("SELECT _id FROM {table} WHERE _id <= ?1 LIMIT 1000");
+    loop {
+        let ids: Vec<u64> = {
+            let mut statement = db.prepare_cached(&sql)?;
+            let ids = statement.query_map([last_id.cast_signed()], |row| row.get(0))?;
+            ids.collect::<rusqlite::Result<_>>()?
+        };
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for id in ids {
+            take_out(db, namespace, id)?;
+        }
+    }
+}
+
+/// Removes the changes of rows up to an id; returns what the others are.
+fn forget(db: &Connection, row: &NamespaceRow, last_id: u64) -> Checked<Changed> {
+    db.prepare_cached("DELETE FROM _forebay_changes WHERE namespace = ?1 AND id <= ?2")?
+        .execute((&row.name, last_id.cast_signed()))?;
+    let mut changed = Changed::default();
+    let mut statement = db.prepare_cached(CHANGE)?;
+    let mut found = statement.query([&row.name])?;
+    while let Some(found) = found.next()? {
+        let change = Change::read(found, &row.name)?;
+        changed.rows.insert(change.checksum(&row.name));
+        changed.deleted += u64::from(change.kind == ChangeKind::Deleted);
+    }
+    Ok(changed)
+}
+
+/// The smallest id that was given of those that have a row or a change.
+fn smallest(db: &Connection, row: &NamespaceRow) -> Checked<Option<u64>> {
+    let table = quote_identifier(&row.table);
+    let sql = format!(
+        "SELECT min(id) FROM (SELECT min(_id) AS id FROM {table} UNION ALL
+           SELECT min(id) FROM _forebay_changes WHERE namespace = ?1)"
+    );
+    Ok(db.query_row(&sql, [&row.name], |row| row.get(0))?)
+}
+
 /// Records the newest change of a row.
 pub(super) fn record(
     db: &Connection,
@@ -351,24 +395,26 @@ impl SqliteSink {
     fn clear_entered(&mut self, at: Position, name: &str, last_id: u64) -> Checked<u64> {
         self.grow_columns(name, &[])?;
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(0) };
+        let before = namespace.row.rows.count;
+        if namespace.row.last_id.is_none_or(|last| last <= last_id) {
+            let delete = format!("DELETE FROM {}", quote_identifier(&namespace.row.table));
+            self.connection.execute(&delete, [])?;
+            namespace.row.rows = RowSet::default();
+        } else {
+            take_up_to(&self.connection, namespace, last_id)?;
+        }
         let row = &mut namespace.row;
-        let rows = row.rows.count;
-        let delete = format!("DELETE FROM {}", quote_identifier(&row.table));
-        self.connection.execute(&delete, [])?;
-        self.connection
-            .prepare_cached("DELETE FROM _forebay_changes WHERE namespace = ?1")?
-            .execute([name])?;
-        row.rows = RowSet::default();
-        row.first_id = None;
         row.last_id = row.last_id.max(Some(last_id));
+        row.changed = forget(&self.connection, row, last_id)?;
+        row.changed.changed_at = Some(at.0);
+        row.changed.removed_at = Some(at.0);
+        row.changed.dropped = Some(Dropped { at: at.0, last_id });
+        row.first_id = smallest(&self.connection, row)?;
+        let rows = before - row.rows.count;
+        if row.rows.count > 0 {
+            return Ok(rows);
+        }
         row.undecided = false;
-        let dropped = Dropped { at: at.0, last_id: row.last_id.unwrap_or(last_id) };
-        row.changed = Changed {
-            changed_at: Some(at.0),
-            removed_at: Some(at.0),
-            dropped: Some(dropped),
-            ..Changed::default()
-        };
         if !namespace.schema.columns().is_empty() {
             super::reshape::make_again(
                 &self.connection,
