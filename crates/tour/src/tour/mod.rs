@@ -4,7 +4,8 @@
 //! sockets, is killed under load, started again and sent the rest. Then everything it acknowledged
 //! is read back and compared with what was sent. The same is written to its cache, over RESP, and
 //! log lines to its event store, whose proofs are checked; the tree and the server's own files are
-//! indexed. Uploads are accepted as jobs, and run although the server is killed.
+//! indexed. Uploads are accepted as jobs, and run although the server is killed. A second server stores
+//! objects over S3.
 //!
 //! Invariants: the result depends on the `oracle` alone, which holds what was acknowledged and
 //! nothing else; the tour uses the server's public interface only; no server outlives a tour
@@ -20,6 +21,7 @@ mod inputs;
 mod inventory;
 mod jobs;
 mod load;
+mod objects;
 mod oracle;
 mod pipeline;
 mod queue;
@@ -146,6 +148,7 @@ fn make(
     let (server, mut events) = tour.events(report, server)?;
     let (server, inventory) = tour.inventory(report, server, scratch)?;
     let server = tour.jobs(report, server)?;
+    objects::Chapter { interrupt, scratch }.run(report)?;
     let chapter = pipeline::Chapter { tree: &files.tree, interrupt, scratch };
     let pipeline = chapter.run(report)?;
     tour.stop_and_check(report, server, &mut events, scratch)?;
