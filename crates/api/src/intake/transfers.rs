@@ -190,7 +190,7 @@ async fn delete_files(
             true => TransferStatus::Deleted,
             false => TransferStatus::Absent,
         };
-        result(path, deleted.map(|deleted| (status(deleted), None)))
+        result(path, deleted.map(|deleted| (status(deleted.is_some()), None)))
     });
     Ok(results(done.buffered(AT_ONCE).collect().await))
 }
