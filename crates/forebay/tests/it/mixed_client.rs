@@ -472,11 +472,25 @@ impl Client {
                 link.http("DELETE", &target, &[], &[])
             }
             2 if past.len() > 2 => {
-                let Some((id, sha256)) = earlier(link, &target, past.last()) else { return false };
-                let Some(id) = id else { return true };
+                let Some(states) = states(link, &target) else { return false };
+                let current = past.last().cloned().flatten();
+                let earlier = states.into_iter().find_map(|(id, sha256)| {
+                    sha256.filter(|sha256| Some(sha256) != current.as_ref()).map(|it| (id, it))
+                });
+                let Some((id, sha256)) = earlier else { return true };
                 after.push(Some(sha256));
                 self.kept.entry(name.to_owned()).or_default().begin(after);
                 link.http("POST", &format!("{target}?restore={id}"), &[], &[])
+            }
+            6 if past.len() > 3 => {
+                let Some(states) = states(link, &target) else { return false };
+                // The newest as well: then the one before holds again.
+                let at = self.rng.below(states.len());
+                let number = u64::from_str_radix(&states[at].0, 16).unwrap().to_string();
+                after.remove(past.len() - 1 - at);
+                self.kept.entry(name.to_owned()).or_default().begin(after);
+                let target = format!("/{}/{name}", self.kept_space());
+                link.s3.send("DELETE", &target, &[("versionId", &number)], &[], &[])
             }
             3 if past.len() > 6 => {
                 let count = 1 + self.rng.below(3);
@@ -505,24 +519,17 @@ impl Client {
     }
 }
 
-/// The id and the bytes of a version that differs from what the name refers to; `None`: no answer.
-fn earlier(
-    link: &Link,
-    target: &str,
-    current: Option<&Option<String>>,
-) -> Option<(Option<String>, String)> {
-    let reply = link.http("GET", &format!("{target}?versions=true"), &[], &[])?;
+/// The states of a name with their ids, the newest first; `None`: no answer.
+fn states(link: &Link, target: &str) -> Option<Vec<(String, Option<String>)>> {
+    let reply = link.http("GET", &format!("{target}?versions=true&limit=1000"), &[], &[])?;
     let history: Value = serde_json::from_slice(&reply.body?).unwrap();
-    let current = current.and_then(Option::as_deref);
-    for version in history["versions"].as_array().unwrap() {
-        let sha256 = version["file"]["sha256"].as_str();
-        if let (Some(id), Some(sha256)) = (version["id"].as_str(), sha256)
-            && Some(sha256) != current
-        {
-            return Some((Some(id.to_owned()), sha256.to_owned()));
-        }
-    }
-    Some((None, String::new()))
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let current = Some(&history["current"]).filter(|current| !current.is_null());
+    let current = current.map(|file| (text(&file["id"]).unwrap(), text(&file["sha256"])));
+    let versions = history["versions"].as_array().unwrap().iter();
+    let versions =
+        versions.map(|version| (text(&version["id"]).unwrap(), text(&version["file"]["sha256"])));
+    Some(current.into_iter().chain(versions).collect())
 }
 
 fn lines(request: usize, count: usize) -> String {
