@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod altered;
+mod changes;
 mod columns;
 mod concurrent;
 mod crash;
 mod crash_oracle;
+mod edits;
 mod elsewhere;
 mod erasure;
 mod flips;
+mod forward_changes;
 mod forward_crash;
 mod forward_faults;
 mod forwarding;
