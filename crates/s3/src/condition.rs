@@ -2,6 +2,7 @@
 //!
 //! An ETag takes precedence over a date of the same kind. Dates have whole seconds.
 
+use http::HeaderValue;
 use s3s::dto::{ETag, ETagCondition, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -24,7 +25,7 @@ impl Conditions {
         if let Some(which) = fails {
             return Err(failed(which));
         }
-        if unchanged { Err(s3_error!(NotModified)) } else { Ok(()) }
+        if unchanged { Err(not_modified(etag)) } else { Ok(()) }
     }
 
     /// Checks them for the source of a copy, where nothing is sent that could be unmodified.
@@ -53,6 +54,15 @@ impl Conditions {
         };
         (fails, unchanged)
     }
+}
+
+/// What a client gets that has the object already: its ETag as well (RFC 9110, section 15.4.5).
+fn not_modified(etag: &str) -> S3Error {
+    let mut error = s3_error!(NotModified);
+    if let Ok(tag) = HeaderValue::try_from(format!("\"{etag}\"")) {
+        error.set_headers([(http::header::ETAG, tag)].into_iter().collect());
+    }
+    error
 }
 
 /// Whether a condition names this ETag. A weak one is compared only if `weak`.

@@ -89,13 +89,17 @@ impl Service {
         Ok(output)
     }
 
-    pub(crate) async fn head_object(&self, input: HeadObjectInput) -> S3Result<HeadObjectOutput> {
+    /// Returns what HEAD says of an object, and the number of its tags, for which its output has no field.
+    pub(crate) async fn head_object(
+        &self,
+        input: HeadObjectInput,
+    ) -> S3Result<(HeadObjectOutput, usize)> {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
         let (mut output, _) = described!(HeadObjectOutput, object, input);
         output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
-        Ok(output)
+        Ok((output, object.tags().len()))
     }
 
     pub(crate) async fn attributes(

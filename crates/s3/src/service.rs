@@ -142,9 +142,12 @@ impl S3 for Service {
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-        let output = self.head_object(request.input).await?;
+        let (output, tags) = self.head_object(request.input).await?;
         let is_part = output.content_range.is_some();
         let mut response = S3Response::new(output);
+        if tags > 0 {
+            response.headers.insert("x-amz-tagging-count", tags.into());
+        }
         if is_part {
             response.extensions.insert(Partial);
         }

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::Method;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body as HttpBody, Frame};
 use md5::{Digest as _, Md5};
 use s3s::S3Result;
@@ -35,7 +35,10 @@ pub(crate) fn verified(
     if is_object(parts, has_bucket) {
         return Ok(s3s::Body::http_body_unsync(body));
     }
-    let expected = Expected::of(&parts.headers)?;
+    let expected = match completes(parts) {
+        true => Expected::of(&of_body(&parts.headers))?,
+        false => Expected::of(&parts.headers)?,
+    };
     let sha256 = parts.headers.get("x-amz-content-sha256").and_then(|value| {
         hex::decode(value).ok().filter(|digest| digest.len() == Algorithm::Sha256.size())
     });
@@ -71,6 +74,21 @@ fn is_object(parts: &Parts, has_bucket: bool) -> bool {
     parts.method == Method::PUT
         && key.is_some_and(|key| !key.is_empty())
         && form_urlencoded::parse(query.as_bytes()).all(|(name, _)| is_plain(&name))
+}
+
+/// Whether a request completes an upload. A checksum in its headers is that of the object, which is compared when
+/// the object is put together.
+fn completes(parts: &Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    parts.method == Method::POST
+        && form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "uploadId")
+}
+
+/// The headers of a request without those of checksums.
+fn of_body(headers: &HeaderMap) -> HeaderMap {
+    let is_of_body = |name: &HeaderName| !name.as_str().starts_with("x-amz-checksum-");
+    let kept = headers.iter().filter(|(name, _)| is_of_body(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// A small body that is compared with the headers.

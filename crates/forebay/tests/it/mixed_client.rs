@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_base::fs::sim::Rng;
 use serde_json::{Value, json};
 
-use crate::mixed_oracle::{Change, Content, File, History, Names, Register, Requests, Write};
+use crate::mixed_oracle::{Change, Content, File, History, Names, Past, Register, Requests, Write};
 use crate::mixed_uploads::{Multipart, Resumable};
 use crate::s3_client::{Reply, S3, path, send, value};
 use crate::support::agent;
@@ -458,71 +458,86 @@ impl Client {
     /// Changes a name whose versions are kept.
     fn change_kept(&mut self, link: &Link) -> bool {
         let name = ["a", "b", "c"][self.rng.below(3)];
-        // Never empty: storing the same bytes again makes no version.
-        let content = self.content();
-        let content = Content { size: content.size + 9, ..content };
-        let target = format!("/v1/files/{}/{name}", self.kept_space());
         let past = self.kept.entry(name.to_owned()).or_default().known.clone();
         let exists = past.last().is_some_and(Option::is_some);
-        let mut after = past.clone();
-        let reply = match self.rng.below(8) {
+        let target = format!("/v1/files/{}/{name}", self.kept_space());
+        match self.rng.below(8) {
             0 | 1 if exists => {
-                after.push(None);
-                self.kept.entry(name.to_owned()).or_default().begin(after);
-                link.http("DELETE", &target, &[], &[])
+                let after = past.into_iter().chain([None]).collect();
+                self.keep(name, after, || link.http("DELETE", &target, &[], &[]))
             }
-            2 if past.len() > 2 => {
-                let Some((id, sha256)) = earlier(link, &target, past.last()) else { return false };
-                let Some(id) = id else { return true };
-                after.push(Some(sha256));
-                self.kept.entry(name.to_owned()).or_default().begin(after);
-                link.http("POST", &format!("{target}?restore={id}"), &[], &[])
-            }
+            2 if past.len() > 2 => self.restore(link, name, past),
             3 if past.len() > 6 => {
                 let count = 1 + self.rng.below(3);
-                let stay = count + usize::from(exists);
-                after.drain(..after.len().saturating_sub(stay));
-                self.kept.entry(name.to_owned()).or_default().begin(after);
-                link.http("DELETE", &format!("{target}?prune={count}"), &[], &[])
+                let gone = past.len().saturating_sub(count + usize::from(exists));
+                let target = format!("{target}?prune={count}");
+                self.keep(name, past[gone..].to_vec(), || link.http("DELETE", &target, &[], &[]))
             }
-            4..6 => {
-                after.push(Some(content.sha256()));
-                self.kept.entry(name.to_owned()).or_default().begin(after);
-                let target = format!("/{}/{name}", self.kept_space());
-                link.s3.send("PUT", &target, &[], &[], &content.bytes())
+            4 if past.len() > 3 => self.erase(link, name, past),
+            way => {
+                // Never empty: storing the same bytes again makes no version.
+                let content = self.content();
+                let content = Content { size: content.size + 9, ..content };
+                let after = past.into_iter().chain([Some(content.sha256())]).collect();
+                let object = format!("/{}/{name}", self.kept_space());
+                self.keep(name, after, || match way {
+                    5 | 6 => link.s3.send("PUT", &object, &[], &[], &content.bytes()),
+                    _ => link.http("PUT", &target, &[], &content.bytes()),
+                })
             }
-            _ => {
-                after.push(Some(content.sha256()));
-                self.kept.entry(name.to_owned()).or_default().begin(after);
-                link.http("PUT", &target, &[], &content.bytes())
-            }
-        };
-        let done = acknowledged(reply.as_ref(), &[200, 201, 204]);
+        }
+    }
+
+    /// Sends what changes a name whose versions are kept.
+    fn keep(&mut self, name: &str, after: Past, ask: impl FnOnce() -> Option<Reply>) -> bool {
+        let history = self.kept.entry(name.to_owned()).or_default();
+        history.begin(after);
+        let done = acknowledged(ask().as_ref(), &[200, 201, 204]);
         if done {
-            self.kept.entry(name.to_owned()).or_default().acknowledge();
+            history.acknowledge();
         }
         done
     }
+
+    /// Makes an earlier version with other bytes the current file.
+    fn restore(&mut self, link: &Link, name: &str, past: Past) -> bool {
+        let target = format!("/v1/files/{}/{name}", self.kept_space());
+        let Some(states) = states(link, &target) else { return false };
+        let current = past.last().cloned().flatten();
+        let earlier = states.into_iter().find_map(|(id, sha256)| {
+            sha256.filter(|sha256| Some(sha256) != current.as_ref()).map(|sha256| (id, sha256))
+        });
+        let Some((id, sha256)) = earlier else { return true };
+        let after = past.into_iter().chain([Some(sha256)]).collect();
+        let target = format!("{target}?restore={id}");
+        self.keep(name, after, || link.http("POST", &target, &[], &[]))
+    }
+
+    /// Erases one state over S3. If it is the newest, the one before holds again.
+    fn erase(&mut self, link: &Link, name: &str, mut past: Past) -> bool {
+        let target = format!("/v1/files/{}/{name}", self.kept_space());
+        let Some(states) = states(link, &target) else { return false };
+        let at = self.rng.below(states.len());
+        let number = u64::from_str_radix(&states[at].0, 16).unwrap().to_string();
+        past.remove(past.len() - 1 - at);
+        let object = format!("/{}/{name}", self.kept_space());
+        self.keep(name, past, || {
+            link.s3.send("DELETE", &object, &[("versionId", &number)], &[], &[])
+        })
+    }
 }
 
-/// The id and the bytes of a version that differs from what the name refers to; `None`: no answer.
-fn earlier(
-    link: &Link,
-    target: &str,
-    current: Option<&Option<String>>,
-) -> Option<(Option<String>, String)> {
-    let reply = link.http("GET", &format!("{target}?versions=true"), &[], &[])?;
+/// The states of a name with their ids, the newest first; `None`: no answer.
+fn states(link: &Link, target: &str) -> Option<Vec<(String, Option<String>)>> {
+    let reply = link.http("GET", &format!("{target}?versions=true&limit=1000"), &[], &[])?;
     let history: Value = serde_json::from_slice(&reply.body?).unwrap();
-    let current = current.and_then(Option::as_deref);
-    for version in history["versions"].as_array().unwrap() {
-        let sha256 = version["file"]["sha256"].as_str();
-        if let (Some(id), Some(sha256)) = (version["id"].as_str(), sha256)
-            && Some(sha256) != current
-        {
-            return Some((Some(id.to_owned()), sha256.to_owned()));
-        }
-    }
-    Some((None, String::new()))
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let current = Some(&history["current"]).filter(|current| !current.is_null());
+    let current = current.map(|file| (text(&file["id"]).unwrap(), text(&file["sha256"])));
+    let versions = history["versions"].as_array().unwrap().iter();
+    let versions =
+        versions.map(|version| (text(&version["id"]).unwrap(), text(&version["file"]["sha256"])));
+    Some(current.into_iter().chain(versions).collect())
 }
 
 fn lines(request: usize, count: usize) -> String {

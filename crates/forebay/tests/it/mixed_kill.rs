@@ -233,6 +233,10 @@ impl Client {
         let kept = self.kept_space();
         for (name, history) in &mut self.kept {
             let past = past(link, &kept, name);
+            let query = [("versions", ""), ("prefix", &**name)];
+            let reply = link.s3.send("GET", &format!("/{kept}"), &query, &[], &[]).unwrap();
+            let listed = reply.elements("VersionId").len();
+            assert_eq!(listed, past.len(), "{kept}/{name}: {past:?}, {}", reply.text());
             history.settle(&past).unwrap_or_else(|error| panic!("{kept}/{name}: {error}"));
         }
         self.repeat(link);

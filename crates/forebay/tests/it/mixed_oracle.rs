@@ -200,8 +200,10 @@ impl Register {
             _ => true,
         };
         let mut possible = self.writes.iter().filter(may_be).map(|write| write.value.as_deref());
-        let is_new = self.writes.iter().all(|write| write.ended.is_none());
-        if !possible.any(|value| value == found) && !(is_new && found.is_none()) {
+        let is_written = possible.any(|value| value == found);
+        // Before the first acknowledgement the name need not exist.
+        let is_new = found.is_none() && self.writes.iter().all(|write| write.ended.is_none());
+        if !is_written && !is_new {
             return Err(format!("{found:?} after {:?}", self.writes));
         }
         let value = found.map(str::to_owned);

@@ -1,5 +1,7 @@
 //! Buckets, objects, listings, copies and uploads in parts.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use forebay_api::keys::Scope;
 
@@ -320,4 +322,60 @@ async fn what_is_stored_over_http_is_an_object() {
         "a SHA-256, which no client takes for an MD5"
     );
     assert!(server.call(&key, "GET", "/", &[], "").await.text().contains("<Name>a_b</Name>"));
+}
+
+#[tokio::test]
+async fn a_checksum_of_a_completion_is_that_of_the_object() {
+    let (server, key) = with_bucket().await;
+    // CRC32 and CRC32C of "123456789", and the SHA-256 of its SHA-256.
+    for (algorithm, name, right) in [
+        ("CRC32", "x-amz-checksum-crc32", "y/Q5Jg=="),
+        ("CRC32C", "x-amz-checksum-crc32c", "4waSgw=="),
+        ("SHA256", "x-amz-checksum-sha256", ""),
+    ] {
+        let kind = if algorithm == "SHA256" { "COMPOSITE" } else { "FULL_OBJECT" };
+        let headers = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];
+        let begun = server.call(&key, "POST", "/data/sum?uploads=", &headers, "").await;
+        let id = begun.element("UploadId").unwrap();
+        let target = format!("/data/sum?partNumber=1&uploadId={id}");
+        let part = server.call(&key, "PUT", &target, &[], "123456789").await;
+        let etag = part.header("etag").unwrap();
+        let value = part.header(name).unwrap();
+        let composite = {
+            let bytes = STANDARD.decode(value).unwrap();
+            let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+            format!("{}-1", STANDARD.encode(digest))
+        };
+        let right = if right.is_empty() { composite.as_str() } else { right };
+        let xml = format!(
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
+             </CompleteMultipartUpload>"
+        );
+        let target = format!("/data/sum?uploadId={id}");
+        let wrong = format!("A{}", &right[1..]);
+        let length = xml.len().to_string();
+        let headers = [("content-length", &*length), (name, &*wrong)];
+        let refused = server.call(&key, "POST", &target, &headers, xml.clone()).await;
+        assert_eq!(refused.element("Code").as_deref(), Some("BadDigest"), "{algorithm}");
+        let headers = [("content-length", &*length), (name, right)];
+        let done = server.call(&key, "POST", &target, &headers, xml).await;
+        assert_eq!(done.status, 200, "{algorithm}: {}", done.text());
+        let asked = [("x-amz-checksum-mode", "ENABLED")];
+        let head = server.call(&key, "HEAD", "/data/sum", &asked, "").await;
+        assert_eq!(head.header(name), Some(right), "{algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_has_already_is_named_and_tags_are_counted() {
+    let (server, key) = with_bucket().await;
+    let tagged = [("x-amz-tagging", "a=1&b=2")];
+    let put = server.call(&key, "PUT", "/data/k", &tagged, "bytes").await;
+    let etag = put.header("etag").unwrap();
+    for method in ["GET", "HEAD"] {
+        let known = server.call(&key, method, "/data/k", &[("if-none-match", etag)], "").await;
+        assert_eq!((known.status, known.header("etag")), (304, Some(etag)), "{method}");
+        let read = server.call(&key, method, "/data/k", &[], "").await;
+        assert_eq!(read.header("x-amz-tagging-count"), Some("2"), "{method}");
+    }
 }
