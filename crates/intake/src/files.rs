@@ -351,6 +351,7 @@ impl Shared {
             replaced,
             created,
             keeps: !created && pending.keeps_versions(&new.key.0),
+            derived: new.origin.as_ref().is_some_and(|origin| !origin.is_moved),
             idempotency: new.idempotency,
             place,
         };

@@ -9,6 +9,7 @@ mod crash;
 mod crash_oracle;
 mod elsewhere;
 mod erasure;
+mod feed;
 mod flips;
 mod forward_crash;
 mod forward_faults;
