@@ -52,3 +52,4 @@ mod support;
 mod tls;
 mod tour;
 mod uploads_kill;
+mod webhooks;
