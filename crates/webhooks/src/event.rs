@@ -8,12 +8,13 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 /// Every type of event that a filter can name, in the order of the documentation.
-pub const EVENT_TYPES: [&str; 10] = [
+pub const EVENT_TYPES: [&str; 11] = [
     "file.stored",
     "file.deleted",
     "file.moved",
     "file.copied",
     "file.changed",
+    "file.reverted",
     "documents.accepted",
     "upload.completed",
     "job.completed",

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use forebay_intake::answer::{file_url, id_text};
 use forebay_intake::format::{
-    Delete, DocumentCommit, Entry, FileMove, FilePut, IdempotencyRecord, TargetCode,
+    Delete, DocumentCommit, Entry, FileMove, FilePut, IdempotencyRecord, NewestErased, TargetCode,
 };
 use forebay_intake::{Feed, FeedError, FeedItem};
 use forebay_webhooks::{Batch, Event, Item, Point, Source, SourceError, event_id};
@@ -64,6 +64,15 @@ struct DeletedData<'a> {
     name: &'a str,
     /// Whether what the name referred to is kept as a version.
     version_kept: bool,
+}
+
+/// The data of a name that refers to an earlier file again.
+#[derive(Serialize)]
+struct RevertedData<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    id: String,
+    url: String,
 }
 
 /// The data of accepted documents.
@@ -142,6 +151,20 @@ fn events(log: &[u8; 16], position: u64, next: u64, entry: &Entry<'_>, items: &m
             let (namespace, name) = (namespace.as_str(), name.as_str());
             let data = DeletedData { namespace, name, version_kept: *keeps };
             made.push(about("file.deleted", *deleted_ms, namespace, Some(name), &data));
+        }
+        Entry::NewestErased(NewestErased { erased_ms, namespace, name, current, .. }) => {
+            let (namespace, name) = (namespace.as_str(), name.as_str());
+            made.push(match current {
+                Some(id) => {
+                    let (id, url) = (id_text(*id), file_url(namespace, name));
+                    let data = RevertedData { namespace, name, id, url };
+                    about("file.reverted", *erased_ms, namespace, Some(name), &data)
+                }
+                None => {
+                    let data = DeletedData { namespace, name, version_kept: false };
+                    about("file.deleted", *erased_ms, namespace, Some(name), &data)
+                }
+            });
         }
         Entry::DocumentCommit(commit) if commit.count > 0 => made.push(documents(commit)),
         // A commit without documents changes columns; the others change nothing that a client stored.

@@ -15,5 +15,6 @@ pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
     DocumentExtents, Documents, Entry, FileMove, FilePut, IdempotencyRecord, NamespaceChange,
-    NamespaceExtent, Outcome, TargetCode, VersionsErased, encode_chunk_header, encode_documents,
+    NamespaceExtent, NewestErased, Outcome, TargetCode, VersionsErased, encode_chunk_header,
+    encode_documents,
 };
