@@ -2,7 +2,7 @@
 //!
 //! Hooks that have read everything ask for the same batch at the same time, so the last ones are kept and shared.
 //!
-//! Invariants: a batch is what the log has, without gaps, whoever asks; at most [`KEPT`] are kept.
+//! Invariants: a batch is what the log has, without gaps, whichever hook asks; at most [`KEPT`] are kept.
 
 use std::collections::VecDeque;
 use std::future::Future;

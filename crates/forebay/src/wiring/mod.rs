@@ -35,7 +35,7 @@ pub(crate) fn open(config: &Config, ports: &Ports) -> anyhow::Result<Vec<Arc<dyn
         port.open(&files);
     }
     let (jobs, queue) = jobs::open(config, &files)?;
-    let webhooks = webhooks::open(config, &files, &queue)?;
+    let webhooks = webhooks::open(config, &files, &queue);
     let mut subsystems = vec![intake];
     if config.events.enabled {
         subsystems.push(events::open(config)?);

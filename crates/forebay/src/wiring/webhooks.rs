@@ -19,11 +19,23 @@ use crate::layout;
 use crate::serve::Subsystem;
 
 /// Opens the webhooks in the data directory. From here on the intake keeps what they need.
-pub(super) fn open(
-    config: &Config,
-    intake: &Intake,
-    jobs: &Queue,
-) -> anyhow::Result<Arc<dyn Subsystem>> {
+pub(super) fn open(config: &Config, intake: &Intake, jobs: &Queue) -> Arc<dyn Subsystem> {
+    match hooks(config, intake, jobs) {
+        Ok(hooks) => {
+            intake.hold_log(hooks.needs("intake"));
+            let stats = hooks.stats();
+            tracing::info!(enabled = stats.enabled, disabled = stats.disabled, "webhooks open");
+            Arc::new(Webhooks::new(hooks))
+        }
+        Err(error) => {
+            let reason = format!("{error:#}");
+            tracing::error!(%reason, "webhooks cannot be opened; everything else is served");
+            Arc::new(Webhooks::unusable(&reason))
+        }
+    }
+}
+
+fn hooks(config: &Config, intake: &Intake, jobs: &Queue) -> anyhow::Result<Hooks> {
     let from = &config.webhooks;
     let options = Options {
         hooks_max: from.hooks_max as usize,
@@ -37,30 +49,16 @@ pub(super) fn open(
     };
     let allowed = from.allow.0.clone();
     let transport = HttpTransport::new(allowed.clone(), Arc::new(SystemLookup), from.timeout.get())
-        .context("cannot prepare to send webhooks")?;
-    let master =
-        MasterKey::open(&config.process.data).context("cannot open the master key for webhooks")?;
+        .context("cannot prepare to send")?;
+    let master = MasterKey::open(&config.process.data).context("cannot open the master key")?;
     let sources: Vec<Arc<dyn Source>> =
         vec![Arc::new(FileEvents::new(intake.feed())), Arc::new(JobEvents::new(jobs.clone()))];
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
-    let opened = Hooks::open(
+    Ok(Hooks::open(
         &fs,
         Arc::new(SystemClock::new()),
         options,
         (sources, allowed),
         (Arc::new(transport), Arc::new(MasterSecrets::new(master))),
-    );
-    match opened {
-        Ok(hooks) => {
-            intake.hold_log(hooks.needs("intake"));
-            let stats = hooks.stats();
-            tracing::info!(enabled = stats.enabled, disabled = stats.disabled, "webhooks open");
-            Ok(Arc::new(Webhooks::new(hooks)))
-        }
-        Err(error) => {
-            let reason = forebay_base::error_chain::chain(&error).to_string();
-            tracing::error!(%reason, "webhooks cannot be opened; everything else is served");
-            Ok(Arc::new(Webhooks::unusable(&reason)))
-        }
-    }
+    )?)
 }

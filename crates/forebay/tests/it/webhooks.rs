@@ -52,7 +52,7 @@ impl Receiver {
                 let Ok(stream) = stream else { return };
                 let refused = refuses.is_some_and(|of| rng.below(of.try_into().unwrap()) == 0);
                 // A client that was killed leaves half a request.
-                drop(serve(stream, refused, &sender));
+                serve(stream, refused, &sender).unwrap_or_default();
             }
         });
         Self { address, arrivals }
