@@ -63,7 +63,7 @@ fn a_follower_sees_every_change_in_order_and_none_twice() {
         put(&intake, &key("a", "x"), b"one", false).await;
         intake.copy(copy("x", "y")).await.unwrap();
         intake.rename(copy("y", "z")).await.unwrap();
-        assert!(intake.delete(&key("a", "x"), Condition::None, None).await.unwrap());
+        assert!(intake.delete(&key("a", "x"), Condition::None, None).await.unwrap().is_some());
         post(&intake, "orders", Wish::Table, &order(1)).await;
         // The last of them is shown once the catalogue has it.
         loop {
@@ -95,7 +95,13 @@ fn what_is_held_stays_and_what_was_erased_is_an_item() {
             put(&intake, &key("a", &n.to_string()), &noise(n, 20_000), false).await;
         }
         for n in 0..50 {
-            assert!(intake.delete(&key("a", &n.to_string()), Condition::None, None).await.unwrap());
+            assert!(
+                intake
+                    .delete(&key("a", &n.to_string()), Condition::None, None)
+                    .await
+                    .unwrap()
+                    .is_some()
+            );
         }
         intake.reclaim().await.unwrap();
         let (seen, _) = read(&feed, begin);

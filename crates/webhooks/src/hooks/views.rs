@@ -85,7 +85,6 @@ impl Hooks {
 
     /// Returns [`needs_from`](Self::needs_from) of a source as a function, for the source's own log to hold. It keeps
     /// nothing open.
-    #[must_use]
     pub fn needs(&self, source: &'static str) -> impl Fn() -> Option<u64> + Send + Sync + use<> {
         let inner = std::sync::Arc::downgrade(&self.inner);
         move || Self { inner: inner.upgrade()? }.needs_from(source)
