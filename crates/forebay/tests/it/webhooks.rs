@@ -252,7 +252,11 @@ fn every_kind_of_event_arrives_with_what_happened() {
             "upload.completed uploaded"
         ]
     );
-    // Jobs, from their own log; the file that one stores is an event too.
+    the_end_of_a_job_arrives(&server, &receiver);
+}
+
+/// Jobs, from their own log; the file that one stores is an event too.
+fn the_end_of_a_job_arrives(server: &Server, receiver: &Receiver) {
     let sent = agent().put(format!("{}/v1/files/in/job?async=true", server.url)).send("x");
     let (status, accepted) = read(sent);
     assert_eq!(status, 202);
