@@ -25,8 +25,8 @@ use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change,
 use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{
-    BlobPlace, Delete, DocumentCommit, Entry, FileMove, FilePut, NamespaceChange, NewestErased,
-    Outcome, VersionsErased,
+    BlobPlace, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove, FilePut,
+    NamespaceChange, NewestErased, Outcome, VersionsErased,
 };
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
@@ -375,30 +375,34 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
             let change = Change::Delete { namespace, name, kept_ms };
             (change, answered)
         }
-        Entry::DocumentCommit(DocumentCommit {
-            idempotency, status, answer, received_ms, ..
-        }) => {
-            let answered = idempotency.map(|record| Answered {
-                record,
-                status: *status,
-                answer: answer.to_vec(),
-                created_ms: *received_ms,
-            });
-            (Change::Nothing, answered)
-        }
-        Entry::Outcome(Outcome { created_ms, status, idempotency, answer }) => {
-            let answered = Answered {
-                record: *idempotency,
-                status: *status,
-                answer: answer.to_vec(),
-                created_ms: *created_ms,
-            };
-            (Change::Nothing, Some(answered))
-        }
+        Entry::DocumentCommit(_)
+        | Entry::DocumentChange(_)
+        | Entry::DocumentsDropped(_)
+        | Entry::Outcome(_) => (Change::Nothing, answer_of(entry)),
         Entry::DocumentExtents(extents) => (Change::Extents { erased: extents.erased }, None),
         Entry::DocumentChunk(_) => return None,
     };
     Some(AppliedChange { lsn, change, answered: answered.map(Arc::new) })
+}
+
+/// The answer that an entry without a file gives to a request with a key.
+fn answer_of(entry: &Entry<'_>) -> Option<Answered> {
+    let (record, status, answer, created_ms) = match entry {
+        Entry::DocumentCommit(DocumentCommit {
+            idempotency, status, answer, received_ms, ..
+        }) => ((*idempotency)?, *status, *answer, *received_ms),
+        Entry::DocumentChange(DocumentChange {
+            idempotency, status, answer, changed_ms, ..
+        }) => ((*idempotency)?, *status, *answer, *changed_ms),
+        Entry::DocumentsDropped(DocumentsDropped { idempotency, dropped_ms, .. }) => {
+            ((*idempotency)?, 204, &[][..], *dropped_ms)
+        }
+        Entry::Outcome(Outcome { created_ms, status, idempotency, answer }) => {
+            (*idempotency, *status, *answer, *created_ms)
+        }
+        _ => return None,
+    };
+    Some(Answered { record, status, answer: answer.to_vec(), created_ms })
 }
 
 fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {

@@ -209,6 +209,19 @@ pub enum ApplyError {
         /// Id of the first document of the commit.
         first: u64,
     },
+    /// An entry changes a document that is not in the database.
+    #[error(
+        "the entry at {lsn} changes the document {id} of {namespace}, which the document database \
+         does not have; restore the database from a backup"
+    )]
+    NoDocument {
+        /// Position of the entry.
+        lsn: u64,
+        /// The namespace.
+        namespace: String,
+        /// Id of the document.
+        id: u64,
+    },
     /// The catalogue names an entry of extents that is not one.
     #[error("the entry at {lsn} does not say what the document database held")]
     NotExtents {

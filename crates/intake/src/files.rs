@@ -95,20 +95,24 @@ pub enum Condition {
 }
 
 impl Condition {
-    pub(crate) fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
-        let holds = match (self, before) {
+    /// Whether it holds of bytes with this digest that were stored at this time, or of none.
+    pub(crate) fn holds(&self, before: Option<(Digest, i64)>) -> bool {
+        match (self, before) {
             (Self::None, _) => true,
             (Self::Absent, before) => before.is_none(),
             (Self::Present, before) => before.is_some(),
-            (Self::OneOf(digests), Some(file)) => digests.contains(&file.digest),
-            (Self::NoneOf(digests), Some(file)) => !digests.contains(&file.digest),
-            (Self::UnchangedSince(second), Some(file)) => {
-                file.created_ms.max(0).cast_unsigned() / 1_000 <= *second
+            (Self::OneOf(digests), Some((digest, _))) => digests.contains(&digest),
+            (Self::NoneOf(digests), Some((digest, _))) => !digests.contains(&digest),
+            (Self::UnchangedSince(second), Some((_, created_ms))) => {
+                created_ms.max(0).cast_unsigned() / 1_000 <= *second
             }
             (Self::NoneOf(_), None) => true,
             (Self::OneOf(_) | Self::UnchangedSince(_), None) => false,
-        };
-        if holds {
+        }
+    }
+
+    pub(crate) fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
+        if self.holds(before.map(|file| (file.digest, file.created_ms))) {
             return Ok(());
         }
         let message = match (self, before) {

@@ -244,7 +244,9 @@ impl Intake {
     pub async fn namespaces(&self) -> Result<Vec<NamespaceInfo>, IntakeError> {
         let end = self.inner.newest_commit();
         self.inner.view.reached(end).await?;
-        self.ask(|inner| inner.namespaces.list()).await
+        let mut namespaces = self.ask(|inner| inner.namespaces.list()).await?;
+        namespaces.retain(|info| !info.is_dropped);
+        Ok(namespaces)
     }
 
     /// A page of a namespace's documents, after the one with id `after`; `None` if there is no
@@ -261,7 +263,8 @@ impl Intake {
         self.inner.shown(namespace).await?;
         let namespace = namespace.clone();
         self.ask(move |inner| {
-            let Some((info, schema)) = inner.namespaces.info(&namespace)? else { return Ok(None) };
+            let found = inner.namespaces.info(&namespace)?.filter(|(info, _)| !info.is_dropped);
+            let Some((info, schema)) = found else { return Ok(None) };
             let page = inner.namespaces.documents(&namespace, after, limits)?;
             Ok(Some(DocumentPage { info, schema, documents: page.documents, more: page.more }))
         })

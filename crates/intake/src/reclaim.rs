@@ -24,7 +24,10 @@ use forebay_log::{AppendError, Log, Lsn, SegmentInfo};
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue};
 use crate::documents::view::Held;
 use crate::error::CatalogueError;
-use crate::format::{DocumentCommit, DocumentExtents, Entry, NamespaceExtent, Outcome};
+use crate::format::{
+    DocumentChange, DocumentCommit, DocumentExtents, DocumentsDropped, Entry, NamespaceExtent,
+    Outcome,
+};
 use crate::names::{NameError, Namespace};
 use crate::shared::Shared;
 
@@ -248,6 +251,12 @@ fn dead_documents(
             Ok(Entry::DocumentChunk(_)) => true,
             Ok(Entry::DocumentCommit(DocumentCommit { idempotency, received_ms, .. })) => {
                 idempotency.is_none() || expired(shared, received_ms)
+            }
+            Ok(Entry::DocumentChange(DocumentChange { idempotency, changed_ms, .. })) => {
+                idempotency.is_none() || expired(shared, changed_ms)
+            }
+            Ok(Entry::DocumentsDropped(DocumentsDropped { idempotency, dropped_ms, .. })) => {
+                idempotency.is_none() || expired(shared, dropped_ms)
             }
             Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(shared, created_ms),
             Ok(Entry::DocumentExtents(_)) => {

@@ -113,6 +113,24 @@ pub enum SinkError {
         /// The largest id so far.
         last: u64,
     },
+    /// A document is to replace one that was never written.
+    #[error("replace {id} in {namespace}: its last id is {last}")]
+    NoRow {
+        /// The namespace.
+        namespace: String,
+        /// The id.
+        id: u64,
+        /// The largest id so far; 0 without rows.
+        last: u64,
+    },
+    /// This kind of sink cannot do that.
+    #[error("{server} cannot {act}")]
+    Unsupported {
+        /// What it cannot do.
+        act: String,
+        /// Where.
+        server: String,
+    },
     /// An id, a time or a position exceeds the range that can be stored.
     #[error("write {what} {value}: larger than {}", i64::MAX)]
     TooLarge {
@@ -234,7 +252,9 @@ impl SinkError {
             SinkError::Server(error) => {
                 matches!(error, ServerError::Refused { .. } | ServerError::Contents { .. })
             }
-            SinkError::RowSize { .. } | SinkError::Database { .. } => true,
+            SinkError::RowSize { .. }
+            | SinkError::Database { .. }
+            | SinkError::Unsupported { .. } => true,
             _ => false,
         }
     }

@@ -73,7 +73,7 @@ pub struct StoredDocument {
 /// The result of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Rows added to the open transaction.
+    /// Rows added to the open transaction; of a replacement or a removal, the rows that it found.
     pub rows: u64,
     /// Values that did not fit their column, which holds NULL instead. The documents have them.
     pub conflicts: u64,
@@ -203,6 +203,46 @@ pub trait RowSink: DocumentSink {
         fields: &[Field<'_>],
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError>;
+
+    /// Puts a document, and the values of its fields, in the place of the row with its id. If there is
+    /// no such row, it is added.
+    ///
+    /// Other fields of the row become NULL. The id is at most the last one of `namespace`.
+    ///
+    /// * `at`, `fields`: as in [`row_writer`](Self::row_writer).
+    /// * `values`: one for each field.
+    /// * Returns the rows that were replaced: one, or none.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`]; [`SinkError::Unsupported`] if this kind of sink changes
+    /// no rows.
+    fn replace(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<Written, SinkError>;
+
+    /// Removes the row with an id. Without such a row nothing is removed, but no row gets the id later.
+    ///
+    /// * `at`: as in [`DocumentSink::write_documents`].
+    /// * Returns the rows that were removed: one, or none.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError>;
+
+    /// Removes the rows of a namespace up to an id, and all columns if no others remain. No row gets
+    /// one of these ids later.
+    ///
+    /// * `at`: as in [`DocumentSink::write_documents`].
+    /// * Returns the number of rows that were removed.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError>;
 
     /// Begins to add to what is committed: the next transaction writes at the position that the sink
     /// is at, and is committed at it. For rows that were left out when the position passed them.

@@ -8,6 +8,6 @@ pub mod connector;
 pub mod sink;
 
 pub use sink::{
-    APPLICATION_ID, Damage, DocumentPage, Extent, LAYOUT_VERSION, NamespaceInfo, OwnedValue,
-    PageLimits, RowPage, SqliteReader, SqliteSink, StoredRow, plan,
+    APPLICATION_ID, Change, ChangeKind, ChangePage, Damage, DocumentPage, Extent, LAYOUT_VERSION,
+    NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, SqliteSink, StoredRow, plan,
 };

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 /// Every type of event that a filter can name, in the order of the documentation.
-pub const EVENT_TYPES: [&str; 11] = [
+pub const EVENT_TYPES: [&str; 14] = [
     "file.stored",
     "file.deleted",
     "file.moved",
@@ -16,6 +16,9 @@ pub const EVENT_TYPES: [&str; 11] = [
     "file.changed",
     "file.reverted",
     "documents.accepted",
+    "documents.replaced",
+    "documents.deleted",
+    "documents.dropped",
     "upload.completed",
     "job.completed",
     "job.failed",

@@ -7,7 +7,8 @@ use std::pin::Pin;
 
 use forebay_intake::answer::{file_url, id_text};
 use forebay_intake::format::{
-    Delete, DocumentCommit, Entry, FileMove, FilePut, IdempotencyRecord, NewestErased, TargetCode,
+    ChangeAction, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove,
+    FilePut, IdempotencyRecord, NewestErased, TargetCode,
 };
 use forebay_intake::{Feed, FeedError, FeedItem};
 use forebay_webhooks::{Batch, Event, Item, Point, Source, SourceError, event_id};
@@ -73,6 +74,21 @@ struct RevertedData<'a> {
     name: &'a str,
     id: String,
     url: String,
+}
+
+/// The data of a document that was replaced or deleted.
+#[derive(Serialize)]
+struct DocumentData<'a> {
+    namespace: &'a str,
+    id: u64,
+    url: String,
+}
+
+/// The data of documents that were dropped.
+#[derive(Serialize)]
+struct DroppedData<'a> {
+    namespace: &'a str,
+    last_id: u64,
 }
 
 /// The data of accepted documents.
@@ -165,6 +181,21 @@ fn events(log: &[u8; 16], position: u64, next: u64, entry: &Entry<'_>, items: &m
                     about("file.deleted", *erased_ms, namespace, Some(name), &data)
                 }
             });
+        }
+        Entry::DocumentChange(DocumentChange { changed_ms, namespace, id, action, .. }) => {
+            let namespace = namespace.as_str();
+            let kind = match action {
+                ChangeAction::Replace { .. } => "documents.replaced",
+                ChangeAction::Delete => "documents.deleted",
+            };
+            let url = format!("/v1/documents/{namespace}/{id}");
+            let data = DocumentData { namespace, id: *id, url };
+            made.push(about(kind, *changed_ms, namespace, None, &data));
+        }
+        Entry::DocumentsDropped(DocumentsDropped { dropped_ms, namespace, last_id, .. }) => {
+            let namespace = namespace.as_str();
+            let data = DroppedData { namespace, last_id: *last_id };
+            made.push(about("documents.dropped", *dropped_ms, namespace, None, &data));
         }
         Entry::DocumentCommit(commit) if commit.count > 0 => made.push(documents(commit)),
         // A commit without documents changes columns; the others change nothing that a client stored.

@@ -131,6 +131,11 @@ fn every_member(text: &str) -> Result<EveryMember<'_>, DocumentError> {
     serde_json::from_str(text).map_err(|error| syntax(&error))
 }
 
+/// The members of an object in their order, each key once: the last value of a repeated one.
+pub(crate) fn members(text: &str) -> Result<Vec<(Cow<'_, str>, &RawValue)>, DocumentError> {
+    Ok(every_member(text)?.last_of_each().0)
+}
+
 /// One object's members in their order. Values that a later one of the same key replaces stay in
 /// the document, so they must respect its limits too.
 #[derive(Debug)]

@@ -9,11 +9,13 @@
 //! table or collection and the columns it adds, so the view never decides anything; documents are
 //! stored byte for byte.
 
+pub mod change;
 pub mod decide;
 pub mod flatten;
 pub mod forward;
 pub mod frame;
 pub mod ingest;
+pub mod merge;
 pub(crate) mod namespaces;
 pub(crate) mod prepared;
 pub mod profile;
@@ -21,10 +23,11 @@ pub mod query;
 pub mod redecide;
 mod search;
 pub(crate) mod view;
+pub(crate) mod work;
 pub(crate) mod write;
 
 pub use forebay_sink::{NamespaceKind, StoredDocument, TableSchema};
-pub use forebay_sqlite::{NamespaceInfo, PageLimits};
+pub use forebay_sqlite::{ChangeKind, NamespaceInfo, PageLimits};
 pub use search::{DocumentChanges, FoundDocuments};
 
 use forebay_sink::ColumnType;

@@ -44,6 +44,14 @@ pub(crate) struct NamespaceState {
     pub(crate) undecided: Option<Profile>,
     /// Paths of whole numbers beyond those that doubles keep, received since it was read.
     exceeding: HashSet<String>,
+    /// End of the newest change of each document that was changed and that the database may lack.
+    pub(crate) changing: HashMap<u64, Lsn>,
+    /// End of the newest change since the start.
+    pub(crate) changed_end: Lsn,
+    /// End of the entry that dropped all documents last, since the start.
+    pub(crate) dropped_end: Lsn,
+    /// Position of the newest deletion, or drop.
+    pub(crate) removed_at: Option<u64>,
 }
 
 /// The effect of a batch on its namespace.
@@ -93,16 +101,13 @@ impl Namespaces {
     /// The state of a namespace from the database alone. The caller holds the lock on `states`, or
     /// accepts a state that is a moment old.
     pub(crate) fn load(&self, namespace: &Namespace) -> Result<NamespaceState, IntakeError> {
-        let mut state = NamespaceState {
-            target: None,
-            schema: TableSchema::default(),
-            next_id: 1,
-            last_end: Lsn(0),
-            undecided: None,
-            exceeding: HashSet::new(),
-        };
+        let mut state = NamespaceState::new();
         let Some((info, schema)) = self.info(namespace)? else { return Ok(state) };
         state.next_id = info.last_id.unwrap_or(0) + 1;
+        state.removed_at = info.removed_at;
+        if info.is_dropped {
+            return Ok(state);
+        }
         state.target = Some(match info.kind {
             NamespaceKind::Table => TargetCode::Table,
             NamespaceKind::Collection => TargetCode::Collection,
@@ -211,6 +216,22 @@ fn unreadable(id: u64, error: &DocumentError) -> IntakeError {
 }
 
 impl NamespaceState {
+    /// The state of a namespace without documents.
+    pub(crate) fn new() -> Self {
+        Self {
+            target: None,
+            schema: TableSchema::default(),
+            next_id: 1,
+            last_end: Lsn(0),
+            undecided: None,
+            exceeding: HashSet::new(),
+            changing: HashMap::new(),
+            changed_end: Lsn(0),
+            dropped_end: Lsn(0),
+            removed_at: None,
+        }
+    }
+
     /// Decides where a batch is stored and which columns its table would gain or widen.
     ///
     /// # Errors

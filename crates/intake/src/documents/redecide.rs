@@ -85,10 +85,15 @@ impl Intake {
     ) -> Result<SchemaAnswer, IntakeError> {
         let decision = &self.inner.shared.options.decision;
         let mut profile = Profile::new(profile_fields_max(decision));
-        let mut next_id = 1;
+        let (mut next_id, mut changed) = (1, Lsn(0));
         for _ in 0..ATTEMPTS_MAX {
-            let until = self.inner.known(namespace)?;
+            let (until, newest) = self.inner.known(namespace)?;
             self.inner.shown(namespace).await?;
+            if changed != newest {
+                // What was examined is not what is there.
+                profile = Profile::new(profile_fields_max(decision));
+                (next_id, changed) = (1, newest);
+            }
             if until > next_id {
                 let (name, mut known) = (namespace.clone(), profile);
                 let read = self.ask(move |inner| {
@@ -103,7 +108,7 @@ impl Intake {
                 self.inner.check_space()?;
                 self.inner.view.wait_for_room().await?;
             }
-            match self.inner.decide_again(namespace, &profile, next_id, options)? {
+            match self.inner.decide_again(namespace, &profile, (next_id, changed), options)? {
                 Settled::Done(answer, None) => return Ok(*answer),
                 Settled::Done(answer, Some(end)) => {
                     self.inner.shared.committed(end).await?;
@@ -129,19 +134,11 @@ enum Settled {
 }
 
 impl Inner {
-    /// The id of the next document of a namespace, which must exist.
-    fn known(&self, namespace: &Namespace) -> Result<u64, IntakeError> {
+    /// The id of the next document of a namespace, which must exist, and the end of its newest change.
+    fn known(&self, namespace: &Namespace) -> Result<(u64, Lsn), IntakeError> {
         let mut states = self.namespaces.states.lock();
-        if let Some(state) = states.get(namespace) {
-            return Ok(state.next_id);
-        }
-        let state = self.namespaces.load(namespace)?;
-        if state.target.is_none() {
-            return Err(IntakeError::NotFound { what: format!("document namespace {namespace}") });
-        }
-        let next_id = state.next_id;
-        states.insert(namespace.clone(), state);
-        Ok(next_id)
+        let state = self.state_of(&mut states, namespace)?;
+        Ok((state.next_id, state.changed_end))
     }
 
     /// Decides, and commits what changes, unless there are other documents than those profiled.
@@ -149,11 +146,13 @@ impl Inner {
         &self,
         namespace: &Namespace,
         profile: &Profile,
-        next_id: u64,
+        (next_id, changed): (u64, Lsn),
         options: RedecideOptions,
     ) -> Result<Settled, IntakeError> {
         let mut states = self.namespaces.states.lock();
-        let Some(state) = states.get_mut(namespace).filter(|state| state.next_id == next_id) else {
+        let is_same =
+            |state: &&mut NamespaceState| (state.next_id, state.changed_end) == (next_id, changed);
+        let Some(state) = states.get_mut(namespace).filter(is_same) else {
             return Ok(Settled::Grown);
         };
         let decided = Decided::of(state, profile, &self.shared.options.decision, options.wish);

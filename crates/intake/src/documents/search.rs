@@ -81,7 +81,8 @@ impl Intake {
         self.inner.shown(namespace).await?;
         let namespace = namespace.clone();
         self.ask(move |inner| {
-            let Some((info, schema)) = inner.namespaces.info(&namespace)? else { return Ok(None) };
+            let found = inner.namespaces.info(&namespace)?.filter(|(info, _)| !info.is_dropped);
+            let Some((info, schema)) = found else { return Ok(None) };
             let mut found =
                 FoundDocuments { info, schema, documents: Vec::new(), next: after, examined: 0 };
             let mut bytes = 0;

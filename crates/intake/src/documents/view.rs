@@ -1,6 +1,6 @@
 //! The document view: one thread that brings the document database up to the log.
 //!
-//! It receives each commit in log order, waits until the log has it on stable storage, reads the
+//! It receives each commit, and each change of documents, in log order, waits until the log has it on stable storage, reads the
 //! commit and its chunks back and writes them through the sink, many commits to a transaction. The
 //! sink stores the log position with the rows, so a commit announced twice is written once.
 //!
@@ -24,9 +24,10 @@ use tokio::sync::{Notify, watch};
 use super::flatten::Bounds;
 use super::forward::{Outbox, QueuedCommit};
 use super::prepared::Prepared;
-use super::write::{read_commit, write_commit, write_prepared};
+use super::work::{Work, read_work, write_work};
+use super::write::write_prepared;
 use crate::error::{ApplyError, IntakeError};
-use crate::format::{DocumentCommit, Entry};
+use crate::format::{ChangeAction, Entry};
 use crate::shared::{Applied, reached};
 use crate::space::{self, RETRY_AFTER, Reserve, sqlite_passes};
 
@@ -398,7 +399,7 @@ impl Worker {
             self.log.commit(end).map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
             written += match &queued.prepared {
                 Some(prepared) => self.writer.write_prepared(end, prepared)?,
-                None => self.writer.write_commit(&self.log, lsn, end)?,
+                None => self.writer.write_logged(&self.log, lsn, end)?,
             };
             if written >= DOCUMENTS_PER_TRANSACTION || at + 1 == batch.len() {
                 let started = Instant::now();
@@ -454,8 +455,8 @@ impl Writer {
             last = entry.next;
             let decoded = Entry::decode(entry.payload)
                 .map_err(|source| ApplyError::Decode { lsn: entry.lsn.0, source })?;
-            if let Entry::DocumentCommit(commit) = decoded {
-                pending += self.write(log, entry.lsn, entry.next, &commit)?;
+            if let Some(work) = Work::of(decoded) {
+                pending += self.write(log, entry.lsn, entry.next, &work)?;
                 commits += 1;
             }
             if pending >= DOCUMENTS_PER_TRANSACTION {
@@ -503,22 +504,34 @@ impl Writer {
         Err(ApplyError::Gap { namespace: namespace.to_owned(), last, first })
     }
 
-    fn write_commit(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
-        read_commit(log, lsn, |commit| self.write(log, lsn, end, commit))
+    fn write_logged(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
+        read_work(log, lsn, |work| self.write(log, lsn, end, work))
     }
 
-    fn write(
-        &mut self,
-        log: &Log,
-        lsn: Lsn,
-        end: Lsn,
-        commit: &DocumentCommit<'_>,
-    ) -> Result<u64, ApplyError> {
-        self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
-        let conflicts = write_commit(&mut self.sink, log, &self.bounds, lsn, end, commit)?;
-        crate::meters::conflicts(conflicts);
-        self.set_undecided(end, commit.namespace.as_str(), commit.flags.undecided)?;
-        Ok(commit.count)
+    /// Writes an entry; returns its number of documents.
+    fn write(&mut self, log: &Log, lsn: Lsn, end: Lsn, work: &Work<'_>) -> Result<u64, ApplyError> {
+        if let Work::Commit(commit) = work {
+            self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
+        }
+        let written = write_work(&mut self.sink, log, &self.bounds, (lsn, end), work)?;
+        crate::meters::conflicts(written.conflicts);
+        match work {
+            Work::Commit(commit) => {
+                self.set_undecided(end, commit.namespace.as_str(), commit.flags.undecided)?;
+            }
+            Work::Change(change) => {
+                let (namespace, id) = (change.namespace.as_str(), change.id);
+                if written.rows == 0 && !written.replayed {
+                    let namespace = namespace.to_owned();
+                    return Err(ApplyError::NoDocument { lsn: lsn.0, namespace, id });
+                }
+                if let ChangeAction::Replace { flags, .. } = &change.action {
+                    self.set_undecided(end, namespace, flags.undecided)?;
+                }
+            }
+            Work::Drop(_) => {}
+        }
+        Ok(work.count())
     }
 }
 

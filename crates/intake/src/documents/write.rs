@@ -51,18 +51,7 @@ impl<'a> Head<'a> {
 
     /// The columns as fields.
     fn fields(&self) -> Result<Vec<Field<'a>>, ApplyError> {
-        let field = |column: &'a AddedColumn| {
-            let ty = column_type(column.type_code).ok_or_else(|| ApplyError::Decode {
-                lsn: self.end.0,
-                source: DecodeError::Value {
-                    field: "column type",
-                    offset: 0,
-                    found: column.type_code.into(),
-                },
-            })?;
-            Ok(Field { path: &column.path, ty })
-        };
-        self.columns.iter().map(field).collect()
+        fields_in(self.columns, Position(self.end.0))
     }
 
     /// When the documents were received, in the unit of sinks.
@@ -104,23 +93,6 @@ pub(crate) fn read_documents<E: From<ApplyError>>(
         Ok(())
     } else {
         Err(ApplyError::Count { lsn: lsn.0, expected: commit.count, found }.into())
-    }
-}
-
-/// Reads the commit at `lsn` and passes it to `take`.
-///
-/// # Errors
-/// Those of the log and of `take`; or there is no commit.
-pub(crate) fn read_commit<T, E: From<ApplyError>>(
-    log: &Log,
-    lsn: Lsn,
-    take: impl FnOnce(&DocumentCommit<'_>) -> Result<T, E>,
-) -> Result<T, E> {
-    let payload = log.read(lsn).map_err(|source| ApplyError::Read { lsn: lsn.0, source })?;
-    match Entry::decode(&payload) {
-        Ok(Entry::DocumentCommit(commit)) => take(&commit),
-        Ok(_) => Err(ApplyError::Chunk { lsn: lsn.0, chunk: lsn.0 }.into()),
-        Err(source) => Err(ApplyError::Decode { lsn: lsn.0, source }.into()),
     }
 }
 
@@ -255,6 +227,25 @@ pub(crate) fn reshape_to(
     Ok(())
 }
 
+/// The columns that an entry names, as fields.
+///
+/// * `at`: its end.
+pub(crate) fn fields_in(
+    columns: &[AddedColumn],
+    at: Position,
+) -> Result<Vec<Field<'_>>, ApplyError> {
+    let mut fields = Vec::with_capacity(columns.len());
+    for AddedColumn { path, type_code } in columns {
+        let ty = column_type(*type_code).ok_or_else(|| {
+            let (field, found) = ("column type", (*type_code).into());
+            let source = DecodeError::Value { field, offset: 0, found };
+            ApplyError::Decode { lsn: at.0, source }
+        })?;
+        fields.push(Field { path, ty });
+    }
+    Ok(fields)
+}
+
 /// The fields of the existing columns.
 pub(crate) fn fields_of(schema: &TableSchema) -> Vec<Field<'_>> {
     schema.columns().iter().map(|column| Field { path: &column.path, ty: column.ty }).collect()
@@ -279,6 +270,19 @@ pub(crate) fn write_rows<'d>(
         writer.write(&document, &values).map_err(ApplyError::Sink)?;
     }
     Ok(writer.finish().map_err(ApplyError::Sink)?.conflicts)
+}
+
+/// Calls `with` with the values that a document has for these fields.
+pub(crate) fn values_of<T>(
+    bounds: &Bounds,
+    fields: &[Field<'_>],
+    raw: &[u8],
+    with: impl FnOnce(&[Value<'_>]) -> T,
+) -> T {
+    let mut scratch = Scratch::default();
+    let leaves = Slots::new(fields).values(raw, bounds, &mut scratch);
+    let values: Vec<Value<'_>> = leaves.iter().map(value_of).collect();
+    with(&values)
 }
 
 /// The index in a row of each field.

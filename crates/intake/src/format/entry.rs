@@ -1,5 +1,6 @@
 //! The kinds of entries: what each holds. How they are encoded and decoded is below.
 
+mod change;
 mod decode;
 mod encode;
 
@@ -9,6 +10,7 @@ use crate::classify::Category;
 use crate::digest::Digest;
 use crate::names::{FileName, Namespace};
 
+pub use change::{ChangeAction, DocumentChange, DocumentsDropped};
 pub use encode::{encode_chunk_header, encode_documents};
 
 const VERSION: u8 = 1;
@@ -27,7 +29,9 @@ const KIND_EXTENTS: u8 = 6;
 const KIND_MOVE: u8 = 7;
 const KIND_NAMESPACE: u8 = 8;
 const KIND_VERSIONS_ERASED: u8 = 9;
-const KIND_NEWEST_ERASED: u8 = 10;
+const KIND_CHANGE: u8 = 10;
+const KIND_DROP: u8 = 11;
+const KIND_NEWEST_ERASED: u8 = 12;
 
 const FLAG_RESHAPES: u8 = 1;
 const FLAG_UNDECIDED: u8 = 2;
@@ -321,6 +325,10 @@ pub enum Entry<'a> {
     DocumentChunk(DocumentChunk<'a>),
     /// A request's documents become valid.
     DocumentCommit(DocumentCommit<'a>),
+    /// A document is replaced or deleted.
+    DocumentChange(DocumentChange<'a>),
+    /// All documents of a namespace are dropped.
+    DocumentsDropped(DocumentsDropped),
     /// A batch request is answered.
     Outcome(Outcome<'a>),
     /// Documents are about to be erased from the log.

@@ -13,8 +13,8 @@ mod entry;
 pub use decoder::DecodeError;
 pub(crate) use decoder::Decoder;
 pub use entry::{
-    AddedColumn, BlobPlace, ChunkRef, CommitFlags, Delete, DocumentChunk, DocumentCommit,
-    DocumentExtents, Documents, Entry, FileMove, FilePut, IdempotencyRecord, NamespaceChange,
-    NamespaceExtent, NewestErased, Outcome, TargetCode, VersionsErased, encode_chunk_header,
-    encode_documents,
+    AddedColumn, BlobPlace, ChangeAction, ChunkRef, CommitFlags, Delete, DocumentChange,
+    DocumentChunk, DocumentCommit, DocumentExtents, Documents, DocumentsDropped, Entry, FileMove,
+    FilePut, IdempotencyRecord, NamespaceChange, NamespaceExtent, NewestErased, Outcome,
+    TargetCode, VersionsErased, encode_chunk_header, encode_documents,
 };

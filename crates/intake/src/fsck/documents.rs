@@ -17,9 +17,10 @@ use forebay_sqlite::{Damage, Extent, OwnedValue, PageLimits, SqliteReader, Store
 use super::Finding;
 use crate::documents::DocumentError;
 use crate::documents::flatten::{Bounds, read};
+use crate::documents::work::Work;
 use crate::documents::write::{read_documents, value_of};
 use crate::error::{ApplyError, OpenError};
-use crate::format::{DocumentCommit, DocumentExtents, Entry};
+use crate::format::{ChangeAction, DocumentExtents, Entry};
 use crate::intake::layout;
 use crate::opening::{documents_error, open_documents};
 
@@ -151,7 +152,8 @@ impl Documents {
         let Some(log) = known.log else { return Ok(()) };
         let (mut documents, mut lost) = (0, 0);
         let mut last: HashMap<String, u64> = HashMap::new();
-        each_commit(log, u64::MAX, &mut |log, lsn, commit| {
+        each_work(log, u64::MAX, &mut |log, (lsn, _), work| {
+            let Work::Commit(commit) = work else { return Ok(()) };
             documents += commit.count;
             let last = last.entry(commit.namespace.as_str().to_owned()).or_insert(0);
             lost += commit.first_id.saturating_sub(last.saturating_add(1));
@@ -198,24 +200,44 @@ impl Documents {
     ) -> Result<(), OpenError> {
         let position = self.position.map_or(0, |position| position.0);
         let mut differing = 0;
-        each_commit(log, position, &mut |log, lsn, commit| {
-            if bad.contains(commit.namespace.as_str()) || differing >= FINDINGS_MAX {
+        each_work(log, position, &mut |log, (lsn, end), work| {
+            let namespace = work.namespace();
+            if bad.contains(namespace) || differing >= FINDINGS_MAX {
                 return Ok(());
             }
-            let received = commit.received_ms.max(0).cast_unsigned();
-            let compared = read_documents::<ApplyError>(log, lsn, commit, &mut |first_id, run| {
-                for (id, raw) in (first_id..).zip(run) {
-                    let stored = reader.document(commit.namespace.as_str(), id);
-                    let same = matches!(&stored, Ok(Some(stored))
-                        if stored.raw == raw && stored.received_ms == received);
-                    if !same && differing < FINDINGS_MAX {
-                        differing += 1;
-                        let message =
-                            format!("the document with id {id} is not the one that the log has");
-                        let name = commit.namespace.as_str().to_owned();
-                        findings.push(finding(&self.path, message, Some(name)));
-                    }
+            let received_ms = work.received_ms().max(0).cast_unsigned();
+            let mut compare = |id, raw: Option<&[u8]>| {
+                let is_same = is_as_logged(reader, (namespace, id), end, (raw, received_ms));
+                if !is_same && differing < FINDINGS_MAX {
+                    differing += 1;
+                    let message =
+                        format!("the document with id {id} is not the one that the log has");
+                    findings.push(finding(&self.path, message, Some(namespace.to_owned())));
                 }
+            };
+            let commit = match work {
+                Work::Commit(commit) => commit,
+                Work::Change(change) => {
+                    let raw = match &change.action {
+                        ChangeAction::Replace { document, .. } => Some(*document),
+                        ChangeAction::Delete => None,
+                    };
+                    compare(change.id, raw);
+                    return Ok(());
+                }
+                Work::Drop(_) => {
+                    let info = reader.namespace(namespace);
+                    let is_known = info
+                        .is_ok_and(|info| info.is_some_and(|info| info.dropped_at >= Some(end.0)));
+                    if !is_known {
+                        let message = "its documents were dropped, but are there".to_owned();
+                        findings.push(finding(&self.path, message, Some(namespace.to_owned())));
+                    }
+                    return Ok(());
+                }
+            };
+            let compared = read_documents::<ApplyError>(log, lsn, commit, &mut |first_id, run| {
+                (first_id..).zip(run).for_each(|(id, raw)| compare(id, Some(raw)));
                 Ok(())
             });
             match compared {
@@ -289,11 +311,28 @@ fn expected(extents: &DocumentExtents) -> Vec<Extent> {
     extents.namespaces.iter().map(extent).collect()
 }
 
-/// Called with a commit of documents and its position.
-type Each<'e> = dyn FnMut(&Log, Lsn, &DocumentCommit<'_>) -> Result<(), ApplyError> + 'e;
+/// Whether a document is what an entry that ends at `end` made it, or was changed later.
+///
+/// * `made`: its bytes, `None` if it was deleted; and when it was received.
+fn is_as_logged(
+    reader: &SqliteReader,
+    (namespace, id): (&str, u64),
+    end: Lsn,
+    (raw, received_ms): (Option<&[u8]>, u64),
+) -> bool {
+    let is_same = match reader.document(namespace, id) {
+        Ok(Some(stored)) => raw == Some(&stored.raw) && stored.received_ms == received_ms,
+        Ok(None) => raw.is_none(),
+        Err(_) => return false,
+    };
+    is_same || reader.newest_change(namespace, id).is_ok_and(|newest| newest > Some(end.0))
+}
 
-/// Calls `each` with the commits of documents that the log has and that end at `until` or before.
-fn each_commit(log: &Log, until: u64, each: &mut Each<'_>) -> Result<(), OpenError> {
+/// Called with an entry of documents, its position and its end.
+type Each<'e> = dyn FnMut(&Log, (Lsn, Lsn), &Work<'_>) -> Result<(), ApplyError> + 'e;
+
+/// Calls `each` with the entries of documents that the log has and that end at `until` or before.
+fn each_work(log: &Log, until: u64, each: &mut Each<'_>) -> Result<(), OpenError> {
     let mut reader = log.reader(log.start());
     loop {
         let lsn = reader.position().0;
@@ -304,14 +343,10 @@ fn each_commit(log: &Log, until: u64, each: &mut Each<'_>) -> Result<(), OpenErr
             return Ok(());
         }
         let lsn = entry.lsn;
-        match Entry::decode(entry.payload) {
-            Ok(Entry::DocumentCommit(commit)) => {
-                each(log, lsn, &commit).map_err(OpenError::Replay)?;
-            }
-            Ok(_) => {}
-            Err(source) => {
-                return Err(OpenError::Replay(ApplyError::Decode { lsn: lsn.0, source }));
-            }
+        let decoded = Entry::decode(entry.payload)
+            .map_err(|source| OpenError::Replay(ApplyError::Decode { lsn: lsn.0, source }))?;
+        if let Some(work) = Work::of(decoded) {
+            each(log, (lsn, entry.next), &work).map_err(OpenError::Replay)?;
         }
     }
 }

@@ -271,6 +271,8 @@ impl Worker {
                 Entry::Namespace(_)
                 | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
+                | Entry::DocumentChange(_)
+                | Entry::DocumentsDropped(_)
                 | Entry::Outcome(_)
                 | Entry::VersionsErased(_)
                 | Entry::DocumentExtents(_) => {}

@@ -18,7 +18,7 @@ use crate::crash_oracle::{Known, Oracle, Sent, accepted, is_refused_as_closed, o
 use crate::requests::{bytes_of, delete, files};
 use crate::support::{block_on, directory, noise, open_on};
 
-const STEPS: usize = 22;
+const STEPS: usize = 28;
 pub(crate) const PACKED: usize = 600;
 
 /// An intake's directory, which exists on both disks.
@@ -51,7 +51,7 @@ impl Setup {
         let disk = SimFs::new(seed);
         let mut oracle = Oracle::default();
         let intake = self.open(&disk).unwrap();
-        block_on(oracle.run(&intake, &mut Rng::new(seed), 6));
+        block_on(oracle.run(&intake, &mut Rng::new(seed), 8));
         intake.close().unwrap();
         let unsure = oracle.names.values().any(|known| !known.maybe.is_empty());
         assert!(!unsure && oracle.requests.iter().all(|sent| sent.answer.is_some()));

@@ -9,6 +9,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::{Condition, FileCopy, Intake, IntakeError, NameKey};
 
 use crate::crash::PACKED;
+use crate::edits::Edits;
 use crate::requests::{Reply, bytes_of, delete, documents, files, post, put};
 use crate::support::{key, namespace, noise};
 
@@ -44,12 +45,14 @@ pub(crate) struct Oracle {
     pub(crate) requests: Vec<Sent>,
     /// Names of files that were stored once and then renamed once, or not.
     pub(crate) renamed: Vec<(String, String)>,
+    /// Documents that are changed.
+    pub(crate) edits: Edits,
 }
 
 impl Oracle {
     pub(crate) async fn run(&mut self, intake: &Intake, rng: &mut Rng, steps: usize) {
         for _ in 0..steps {
-            match rng.below(15) {
+            match rng.below(20) {
                 0..3 => self.put(intake, rng, 0).await,
                 3 | 4 => self.put(intake, rng, PACKED + 1).await,
                 5 => {
@@ -59,7 +62,8 @@ impl Oracle {
                 6 | 7 => self.delete(intake, rng).await,
                 12 => self.rename(intake, rng).await,
                 13 => self.copy(intake, rng).await,
-                14 => self.erase(intake, rng).await,
+                14..19 => self.edits.run(intake, rng).await,
+                19 => self.erase(intake, rng).await,
                 8 => {
                     let files =
                         ["y/1", "y/2"].map(|name| (name, content(rng, rng.clone().below(2) * 700)));
@@ -212,6 +216,7 @@ impl Oracle {
         let listed = files(intake).await.unwrap();
         let listed: Vec<&str> = listed.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(listed, there, "operation {round}: listed and found differ");
+        self.edits.judge(intake, round, true).await;
         let found = self.counts(intake).await;
         for (request, sent) in self.requests.iter().enumerate() {
             let count = found.get(&request).copied().unwrap_or(0);
@@ -233,6 +238,7 @@ impl Oracle {
             let bytes = bytes_of(intake, &(file.namespace, file.name)).await.unwrap().unwrap();
             assert_eq!(Digest::of(&bytes), file.digest, "operation {round}");
         }
+        self.edits.judge(intake, round, false).await;
         let found = self.counts(intake).await;
         for (request, count) in &found {
             assert_eq!(*count, self.requests[*request].count, "operation {round}");
@@ -323,7 +329,11 @@ pub(crate) fn is_closed(error: &IntakeError) -> bool {
     let is_of_log = match error {
         IntakeError::Append(_) | IntakeError::Commit(_) => true,
         // A view ends with the log that it follows.
-        IntakeError::ViewStopped { reason } => reason.contains("the log was closed"),
+        IntakeError::ViewStopped { reason } => {
+            ["the log was closed", "the simulated machine has stopped"]
+                .iter()
+                .any(|why| reason.contains(why))
+        }
         _ => false,
     };
     is_of_log && error.shortage().is_none() && !error.is_too_large()

@@ -132,6 +132,10 @@ impl Elsewhere {
             let mut namespaces = reader.namespaces().unwrap();
             // Only the intake's own database has this mark.
             namespaces.iter_mut().for_each(|info| info.undecided = false);
+            // What was copied instead of followed was changed at another position.
+            for info in &mut namespaces {
+                (info.changed_at, info.removed_at, info.dropped_at) = (None, None, None);
+            }
             namespaces.sort_by(|a, b| a.name.cmp(&b.name));
             namespaces
         };
@@ -270,6 +274,25 @@ impl RowSink for Gate {
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
         self.switch.call(|| self.sink.reshape(at, namespace, fields, derive))
+    }
+
+    fn replace(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.replace(at, namespace, fields, document, values))
+    }
+
+    fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.remove(at, namespace, id))
+    }
+
+    fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError> {
+        self.switch.call(|| self.sink.clear(at, namespace, last_id))
     }
 
     fn amend(&mut self) {

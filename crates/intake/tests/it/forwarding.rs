@@ -2,6 +2,7 @@
 //! documents of every namespace that it does not refuse.
 
 use forebay_intake::documents::decide::Wish;
+use forebay_intake::documents::ingest::DocumentsAnswer;
 use forebay_intake::documents::redecide::RedecideOptions;
 use forebay_intake::{Intake, IntakeError, IntakeOptions};
 use tempfile::TempDir;
@@ -10,15 +11,15 @@ use crate::elsewhere::{Elsewhere, caught_up_but_for, until};
 use crate::support::{block_on, directory, namespace, open_with, options, post};
 
 /// An intake that forwards, and its database.
-struct House {
+pub(crate) struct House {
     intake: Option<Intake>,
-    elsewhere: Elsewhere,
-    options: IntakeOptions,
+    pub(crate) elsewhere: Elsewhere,
+    pub(crate) options: IntakeOptions,
     _dir: TempDir,
 }
 
 impl House {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = directory();
         let elsewhere = Elsewhere::new(dir.path().join("elsewhere.sqlite"));
         let mut options = options(&dir.path().join("intake"));
@@ -27,27 +28,27 @@ impl House {
         Self { intake, elsewhere, options, _dir: dir }
     }
 
-    fn intake(&self) -> &Intake {
+    pub(crate) fn intake(&self) -> &Intake {
         self.intake.as_ref().unwrap()
     }
 
     /// Closes and opens again with other options.
-    fn reopen(&mut self, change: impl FnOnce(&mut IntakeOptions)) {
+    pub(crate) fn reopen(&mut self, change: impl FnOnce(&mut IntakeOptions)) {
         self.intake.take().unwrap().close().unwrap();
         change(&mut self.options);
         self.intake = Some(open_with(self.options.clone()).unwrap());
     }
 
-    fn post(&self, name: &str, body: &str) {
-        block_on(post(self.intake(), name, Wish::Auto, body));
+    pub(crate) fn post(&self, name: &str, body: &str) -> DocumentsAnswer {
+        block_on(post(self.intake(), name, Wish::Auto, body))
     }
 
-    fn decide_again(&self, name: &str, wish: Wish) {
+    pub(crate) fn decide_again(&self, name: &str, wish: Wish) {
         let options = RedecideOptions { wish, dry_run: false };
         block_on(self.intake().decide_again(&namespace(name), options)).unwrap();
     }
 
-    fn check_same(&self, at: &str) {
+    pub(crate) fn check_same(&self, at: &str) {
         caught_up_but_for(self.intake(), 0);
         // Columns alone are not counted.
         until(at, || self.elsewhere.is_same(&self.options.dir));
@@ -127,13 +128,13 @@ fn a_database_that_was_not_forwarded_to_gets_the_columns_of_now() {
 }
 
 /// The quarantined namespaces and the number of their documents.
-fn quarantined(house: &House) -> Vec<(String, u64)> {
+pub(crate) fn quarantined(house: &House) -> Vec<(String, u64)> {
     let held = house.intake().database().unwrap().quarantined;
     held.into_iter().map(|held| (held.namespace, held.documents_waiting)).collect()
 }
 
 /// Two namespaces in the database, one of which refuses more documents with the same `n`.
-fn broken() -> House {
+pub(crate) fn broken() -> House {
     let mut house = House::new();
     house.reopen(|options| options.decision.documents_min = 1);
     for name in ["broken", "good"] {

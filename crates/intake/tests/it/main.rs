@@ -3,14 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod altered;
+mod changes;
 mod columns;
 mod concurrent;
 mod crash;
 mod crash_oracle;
+mod edits;
 mod elsewhere;
 mod erasure;
 mod feed;
 mod flips;
+mod forward_changes;
 mod forward_crash;
 mod forward_faults;
 mod forwarding;

@@ -10,10 +10,12 @@ use forebay_base::fs::RealFs;
 use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord, Versioning};
 use forebay_intake::digest::Digest;
+use forebay_intake::documents::change::NewContent;
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Condition, FileCopy, FileDetails, Intake, IntakeError, NameKey};
 use proptest::prelude::*;
 
+use crate::edits::request_in;
 use crate::requests::{self, documents, post, put_if};
 use crate::support::{House, key, namespace, noise, open_on};
 
@@ -43,12 +45,18 @@ enum Step {
     Range { name: usize, from: usize, length: usize },
     List { prefix: usize, limit: usize },
     Documents { count: usize },
+    Replace { which: usize, value: usize },
+    Merge { which: usize, value: usize },
+    Remove { which: usize },
+    DropAll,
     CountDocuments,
     Reopen,
     Drop,
 }
 
 const NAMES: [&str; 6] = ["n/a", "n/a/b", "n/a/c", "n/ab", "m/a", "m/食 x"];
+/// Values that a document gets: of several types, so that columns are widened.
+const VALUES: [&str; 4] = ["7", "7.5", "\"seven\"", "{\"a\":[7]}"];
 const PREFIXES: [&str; 4] = ["", "a", "a/", "zz"];
 
 /// Six contents: empty, small, at the limit, above it, and over a block.
@@ -87,6 +95,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, from, length)| Step::Range { name, from, length }),
         2 => (0..PREFIXES.len(), 1..7usize).prop_map(|(prefix, limit)| Step::List { prefix, limit }),
         2 => (1..4usize).prop_map(|count| Step::Documents { count }),
+        2 => (0..8usize, 0..4usize).prop_map(|(which, value)| Step::Replace { which, value }),
+        2 => (0..8usize, 0..4usize).prop_map(|(which, value)| Step::Merge { which, value }),
+        2 => (0..8usize).prop_map(|which| Step::Remove { which }),
+        1 => Just(Step::DropAll),
         1 => Just(Step::CountDocuments),
         1 => Just(Step::Reopen),
         1 => Just(Step::Drop),
@@ -113,7 +125,9 @@ struct Model {
     steps: usize,
     /// Versions of each name with their tags, the oldest first; `None` for a deletion.
     history: BTreeMap<(String, String), Vec<Option<Version>>>,
-    documents: usize,
+    /// Documents by their ids; `None` if the namespace does not exist.
+    documents: Option<BTreeMap<u64, String>>,
+    last_document: u64,
 }
 
 fn of(name: usize) -> (String, String) {
@@ -184,11 +198,17 @@ impl Model {
             Step::Range { name, from, length } => self.range(intake, name, from, length).await,
             Step::List { prefix, limit } => self.list(intake, prefix, limit).await,
             Step::Documents { count } => {
-                let at = self.documents;
-                let lines: Vec<_> = (at..at + count).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+                let first = self.last_document + 1;
+                let bodies = (first..).take(count).map(|n| (n, format!("{{\"n\":{n}}}")));
+                let bodies: Vec<_> = bodies.collect();
+                let lines: Vec<_> = bodies.iter().map(|(_, body)| format!("{body}\n")).collect();
                 let reply = post(intake, &namespace("d"), None, &lines.concat()).await.unwrap();
-                assert_eq!((reply.status, &reply.json()["first_id"]), (201, &(at + 1).into()));
-                self.documents += count;
+                assert_eq!((reply.status, &reply.json()["first_id"]), (201, &first.into()));
+                self.documents.get_or_insert_default().extend(bodies);
+                self.last_document += count as u64;
+            }
+            Step::Replace { .. } | Step::Merge { .. } | Step::Remove { .. } | Step::DropAll => {
+                self.change_documents(intake, step).await;
             }
             Step::CountDocuments => self.count_documents(intake).await,
             Step::Reopen | Step::Drop => unreachable!("done by the caller"),
@@ -422,9 +442,50 @@ impl Model {
 
     async fn count_documents(&self, intake: &Intake) {
         let page = documents(intake, &namespace("d")).await.unwrap();
-        let count = page.map(|page| (page.info.row_count, page.documents.len()));
-        let expected = (self.documents > 0).then_some((self.documents as u64, self.documents));
-        assert_eq!(count, expected);
+        let text = |raw: Vec<u8>| String::from_utf8(raw).unwrap();
+        let found = page.map(|page| {
+            assert_eq!(page.info.row_count, page.documents.len() as u64);
+            page.documents.into_iter().map(|it| (it.id, text(it.raw))).collect()
+        });
+        assert_eq!(found, self.documents);
+    }
+
+    /// Changes one document, which may not exist, or drops all.
+    async fn change_documents(&mut self, intake: &Intake, step: &Step) {
+        let id = |which: usize| which as u64 + self.last_document.saturating_sub(5);
+        let (id, done) = match *step {
+            Step::Replace { which, value } => {
+                let body = format!("{{\"n\":{}}}", VALUES[value]);
+                let content = NewContent::Replaced(body.clone().into());
+                let changed = intake.change_document(request_in("d", id(which)), content).await;
+                (id(which), changed.map(|_| Some(body)))
+            }
+            Step::Merge { which, value } => {
+                let patch = format!("{{\"n\":null,\"m\":{}}}", VALUES[value]);
+                let content = NewContent::Merged(patch.into());
+                let changed = intake.change_document(request_in("d", id(which)), content).await;
+                let body = format!("{{\"m\":{}}}", VALUES[value]);
+                (id(which), changed.map(|_| Some(body)))
+            }
+            Step::Remove { which } => {
+                let removed = intake.delete_document(request_in("d", id(which))).await;
+                (id(which), removed.map(|()| None))
+            }
+            _ => {
+                let dropped = intake.drop_documents(&namespace("d"), None).await;
+                assert_eq!(dropped.is_ok(), self.documents.take().is_some(), "{dropped:?}");
+                return;
+            }
+        };
+        let known = self.documents.as_mut().filter(|all| all.contains_key(&id));
+        match (known, done) {
+            (Some(all), Ok(Some(body))) => drop(all.insert(id, body)),
+            (Some(all), Ok(None)) => drop(all.remove(&id)),
+            (known, done) => {
+                let is_missing = matches!(done, Err(IntakeError::NotFound { .. }));
+                assert!(known.is_none() && is_missing, "{id}: {done:?}");
+            }
+        }
     }
 }
 
@@ -470,7 +531,8 @@ fn run(steps: &[Step]) {
     let kept = model.history.values().flatten().flatten().map(|(which, ..)| content(*which));
     let blobs: BTreeSet<_> = blobs.into_iter().chain(kept).collect();
     assert_eq!((report.files, report.blobs), (model.files.len() as u64, blobs.len() as u64));
-    assert_eq!(report.documents, model.documents as u64);
+    let documents = model.documents.map_or(0, |all| all.len() as u64);
+    assert_eq!(report.documents, documents);
     drop(dir);
 }
 

@@ -41,6 +41,15 @@ impl MongoSink {
     }
 }
 
+impl MongoSink {
+    /// Rows are inserted before the commit that makes them valid, and never changed by it. A change in
+    /// place would be seen before its commit, and without it.
+    fn no_changes(&self, act: &str) -> SinkError {
+        let act = format!("{act} in the same commit as their position");
+        SinkError::Unsupported { act, server: "the sink in MongoDB".to_owned() }
+    }
+}
+
 impl Jobs for MongoSink {
     type Job = Job;
 
@@ -139,6 +148,18 @@ impl Jobs for MongoSink {
         job.written.rows += 1;
         job.buffer.push(made);
         Load::pass(&self.link, namespace, &mut job.buffer)
+    }
+
+    fn take_out(&mut self, _: &mut Job, _: u64) -> Result<u64, SinkError> {
+        Err(self.no_changes("change or delete documents"))
+    }
+
+    fn take_up_to(&mut self, _: &mut Job, _: u64) -> Result<u64, SinkError> {
+        Err(self.no_changes("drop the documents of a namespace"))
+    }
+
+    fn namespace_mut(&mut self, job: &Job) -> Option<&mut Namespace> {
+        self.book.namespaces.get_mut(job.index)
     }
 
     fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {

@@ -219,6 +219,17 @@ impl Layout {
         sql
     }
 
+    /// Removes the row with an id.
+    pub(super) fn delete_row(&self, namespace: &Namespace, id: u64) -> String {
+        format!("DELETE FROM {} WHERE _id = {id}", self.table(&namespace.table))
+    }
+
+    /// Removes the rows of a namespace up to an id. `TRUNCATE` would return no count and lock out
+    /// readers.
+    pub(super) fn delete_up_to(&self, namespace: &Namespace, last_id: u64) -> String {
+        format!("DELETE FROM {} WHERE _id <= {last_id}", self.table(&namespace.table))
+    }
+
     /// Reads ids and documents after an id, in the order of ids: at most this many, and none after
     /// those before it have this many bytes.
     pub(super) fn page(

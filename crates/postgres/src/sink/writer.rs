@@ -10,6 +10,8 @@ use forebay_sink::{
     ColumnType, Derive, Document, Field, Position, SinkError, TableSchema, Value, Written,
 };
 
+use tokio_postgres::SimpleQueryMessage;
+
 use super::PostgresSink;
 use super::layout::{SYSTEM_COLUMNS, rows, table_name};
 use super::load::Buffer;
@@ -95,11 +97,28 @@ impl PostgresSink {
         self.load.pass(&mut self.session, (job.index, namespace), &mut job.buffer)
     }
 
+    /// Sends what waits of a job's namespace, so that a statement sees it.
+    fn send_waiting(&mut self, job: &mut Job) -> Result<(), SinkError> {
+        let buffer = std::mem::take(&mut job.buffer);
+        self.load.put_back(&mut self.session, &self.book, job.index, buffer)?;
+        self.load.flush(&mut self.session, &self.book, job.index)?;
+        self.load.end_copy(&mut self.session)
+    }
+
     fn value_count(&self, job: &Job, found: usize) -> SinkError {
         let namespace = self.book.namespaces.get(job.index).map(|it| it.name.clone());
         let namespace = namespace.unwrap_or_default();
         SinkError::ValueCount { namespace, found, expected: job.fields }
     }
+}
+
+/// The number of rows that a statement changed.
+fn count(answer: &[SimpleQueryMessage]) -> u64 {
+    let counts = answer.iter().filter_map(|message| match message {
+        SimpleQueryMessage::CommandComplete(rows) => Some(*rows),
+        _ => None,
+    });
+    counts.sum()
 }
 
 impl Jobs for PostgresSink {
@@ -163,6 +182,40 @@ impl Jobs for PostgresSink {
             return Err(self.value_count(job, values.len()));
         }
         self.row(job, document, values)
+    }
+
+    fn take_out(&mut self, job: &mut Job, id: u64) -> Result<u64, SinkError> {
+        self.send_waiting(job)?;
+        let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(0) };
+        let act = format!("remove a row of {}", namespace.name);
+        let sql = self.session.layout.delete_row(namespace, id);
+        let rows = count(&self.session.ask(&act, &sql)?);
+        namespace.removed(rows);
+        Ok(rows)
+    }
+
+    fn take_up_to(&mut self, job: &mut Job, last_id: u64) -> Result<u64, SinkError> {
+        self.send_waiting(job)?;
+        let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(0) };
+        let act = format!("remove the rows of {}", namespace.name);
+        let sql = self.session.layout.delete_up_to(namespace, last_id);
+        let rows = count(&self.session.ask(&act, &sql)?);
+        namespace.removed(rows);
+        if namespace.row_count > 0 {
+            return Ok(rows);
+        }
+        let sql = self.session.layout.reshape(namespace, &TableSchema::default());
+        namespace.schema = TableSchema::default();
+        let act = format!("remove the columns of {}", namespace.name);
+        self.session.ask(&act, &sql)?;
+        self.load.columns_changed(job.index);
+        job.columns.clear();
+        job.fields = 0;
+        Ok(rows)
+    }
+
+    fn namespace_mut(&mut self, job: &Job) -> Option<&mut Namespace> {
+        self.book.namespaces.get_mut(job.index)
     }
 
     fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {

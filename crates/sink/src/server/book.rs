@@ -28,6 +28,8 @@ pub struct Namespace {
     pub last_id: Option<u64>,
     /// Rows of the open transaction.
     pub rows_pending: u64,
+    /// Id of a row that was taken out, for another one to take its place.
+    vacant: Option<u64>,
     /// It is in the list of those the next commit saves.
     is_dirty: bool,
 }
@@ -46,6 +48,7 @@ impl Namespace {
             row_count: 0,
             last_id: None,
             rows_pending: 0,
+            vacant: None,
             is_dirty: false,
         }
     }
@@ -57,12 +60,42 @@ impl Namespace {
     pub fn admit(&mut self, id: u64, received_ms: u64) -> Result<(), SinkError> {
         check_number("id", id)?;
         check_number("time", received_ms)?;
-        if let Some(last) = self.last_id.filter(|&last| id <= last) {
+        let last = self.last_id.filter(|&last| id <= last);
+        if let Some(last) = last.filter(|_| self.vacant != Some(id)) {
             return Err(SinkError::IdOrder { namespace: self.name.clone(), id, last });
         }
-        self.last_id = Some(id);
+        self.vacant = None;
+        self.last_id = self.last_id.max(Some(id));
         self.row_count += 1;
         self.rows_pending += 1;
+        Ok(())
+    }
+
+    /// Records that rows were removed.
+    pub fn removed(&mut self, rows: u64) {
+        self.row_count = self.row_count.saturating_sub(rows);
+    }
+
+    /// Permits a row with an id that was given before, next.
+    ///
+    /// # Errors
+    /// [`SinkError::NoRow`] if it never was.
+    pub fn vacate(&mut self, id: u64) -> Result<(), SinkError> {
+        let last = self.last_id.unwrap_or(0);
+        if self.last_id.is_none_or(|last| id > last) {
+            return Err(SinkError::NoRow { namespace: self.name.clone(), id, last });
+        }
+        self.vacant = Some(id);
+        Ok(())
+    }
+
+    /// Records that ids up to this one have been given.
+    ///
+    /// # Errors
+    /// [`SinkError::TooLarge`].
+    pub fn pass(&mut self, id: u64) -> Result<(), SinkError> {
+        check_number("id", id)?;
+        self.last_id = self.last_id.max(Some(id));
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 use crate::column::Value;
 use crate::error::SinkError;
 use crate::schema::{Field, TableSchema};
-use crate::server::book::Book;
+use crate::server::book::{Book, Namespace};
 use crate::sink::{Derive, Document, DocumentSink, Position, RowSink, RowWriter, Sink, Written};
 
 /// A sink that does its writes as jobs: it is a [`RowSink`].
@@ -71,6 +71,22 @@ pub trait Jobs: Sink {
         values: &[Value<'_>],
     ) -> Result<(), SinkError>;
 
+    /// Removes the row with an id; returns the number of rows removed.
+    ///
+    /// # Errors
+    /// As [`RowSink::remove`]; the transaction is not abandoned yet.
+    fn take_out(&mut self, job: &mut Self::Job, id: u64) -> Result<u64, SinkError>;
+
+    /// Removes the rows up to an id, and all columns if no others remain; returns the number of rows
+    /// removed.
+    ///
+    /// # Errors
+    /// As [`RowSink::clear`]; the transaction is not abandoned yet.
+    fn take_up_to(&mut self, job: &mut Self::Job, last_id: u64) -> Result<u64, SinkError>;
+
+    /// The namespace that a job writes to.
+    fn namespace_mut(&mut self, job: &Self::Job) -> Option<&mut Namespace>;
+
     /// Ends a job; its rows wait for the commit.
     ///
     /// # Errors
@@ -126,6 +142,46 @@ impl<S: Jobs> RowSink for S {
     ) -> Result<Written, SinkError> {
         let reshaped = self.reshape_rows(at, namespace, fields, derive);
         self.settle(reshaped)
+    }
+
+    fn replace(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<Written, SinkError> {
+        let Some(mut job) = self.start(at, namespace, fields)? else {
+            return Ok(Written::replay());
+        };
+        let replaced = (|| {
+            self.namespace_mut(&job).map_or(Ok(()), |found| found.vacate(document.id))?;
+            let rows = self.take_out(&mut job, document.id)?;
+            self.document(&mut job, document, values)?;
+            Ok(Written { rows, ..self.finish_job(job)? })
+        })();
+        self.settle(replaced)
+    }
+
+    fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError> {
+        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
+        let removed = (|| {
+            let rows = self.take_out(&mut job, id)?;
+            self.namespace_mut(&job).map_or(Ok(()), |found| found.pass(id))?;
+            Ok(Written { rows, ..self.finish_job(job)? })
+        })();
+        self.settle(removed)
+    }
+
+    fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError> {
+        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
+        let cleared = (|| {
+            let rows = self.take_up_to(&mut job, last_id)?;
+            self.namespace_mut(&job).map_or(Ok(()), |found| found.pass(last_id))?;
+            Ok(Written { rows, ..self.finish_job(job)? })
+        })();
+        self.settle(cleared)
     }
 
     fn amend(&mut self) {

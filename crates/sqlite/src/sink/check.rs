@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use forebay_base::rows::{RowHasher, RowSet};
 use rusqlite::Connection;
 
+use super::changes;
 use super::fault::{Checked, Fault};
 use super::layout;
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow};
 
 /// Maximum number of findings of SQLite's own check, and of damaged rows that are named.
-const FINDINGS_MAX: u32 = 100;
+pub(super) const FINDINGS_MAX: u32 = 100;
 
 /// A fault found by [`SqliteReader::check`](super::SqliteReader::check).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,11 @@ pub(super) fn check(db: &Connection, extents: &[Extent], at: u64) -> Checked<Vec
         }
         let named = |found| Damage { namespace: Some(row.name.clone()), found };
         damage.extend(found.into_iter().map(named));
+    }
+    let changes: u64 = namespaces.iter().map(|row| row.changed.rows.count).sum();
+    let found: u64 = db.query_row("SELECT count(*) FROM _forebay_changes", [], |row| row.get(0))?;
+    if found != changes {
+        damage.push(whole(format!("{found} changes of rows, expected {changes}")));
     }
     damage.sort_by(|a, b| a.namespace.cmp(&b.namespace));
     Ok(damage)
@@ -138,12 +144,17 @@ fn namespace(
     if bad > FINDINGS_MAX {
         damage.push(format!("{} more rows do not match their checksums", bad - FINDINGS_MAX));
     }
-    damage.extend(compare(row, found, first, last, bad));
+    let ends = changes::check(db, row, (first, last), damage)?;
+    damage.extend(compare(row, found, ends.0, ends.1, bad));
     if let Some((extent, at)) = extent
         && bad == 0
+        // Of rows that were dropped since, nothing is comparable.
+        && row.changed.dropped.is_none_or(|dropped| dropped.at <= at)
     {
+        let since = changes::since(db, row, at, extent.last_id)?;
+        before.count = before.count.saturating_add(since.deleted);
         // Of rows that got other values since, only the number is comparable.
-        let is_rewritten = row.rewritten_at.is_some_and(|rewritten| rewritten > at);
+        let is_rewritten = since.any || row.rewritten_at.is_some_and(|rewritten| rewritten > at);
         let same_rows = is_rewritten || before.digest == extent.rows.digest;
         if before.count == extent.rows.count && same_rows {
             return Ok(());

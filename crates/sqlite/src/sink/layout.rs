@@ -22,6 +22,7 @@ use forebay_sink::{Column, ColumnType, Identity, OpenError, TableSchema};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+use super::changes::Changed;
 use super::fault::open_error;
 use super::state::{self, NamespaceRow, State};
 use super::upgrade;
@@ -31,7 +32,7 @@ pub const APPLICATION_ID: u32 = 0x4642_736b;
 /// The oldest layout that is upgraded when it is opened for writing.
 const LAYOUT_VERSION_MIN: u32 = 1;
 /// The version of this layout, kept as SQLite's user version.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// How long to wait for another process's lock, such as that of a `sqlite3` shell.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,8 +66,26 @@ CREATE TABLE _forebay_namespaces (
   schema_checksum INTEGER NOT NULL,
   rewritten_at INTEGER,
   undecided INTEGER NOT NULL,
+  change_count INTEGER NOT NULL,
+  changes_digest INTEGER NOT NULL,
+  deleted_count INTEGER NOT NULL,
+  changed_at INTEGER,
+  removed_at INTEGER,
+  dropped_at INTEGER,
+  dropped_id INTEGER,
   checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+pub(super) const CREATE_CHANGES: &str = "
+CREATE TABLE _forebay_changes (
+  namespace TEXT NOT NULL,
+  id INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  PRIMARY KEY (namespace, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX _forebay_changes_by_at ON _forebay_changes (namespace, at);
 ";
 pub(super) const CREATE_COLUMNS: &str = "
 CREATE TABLE _forebay_columns (
@@ -108,6 +127,7 @@ impl Namespace {
             schema_checksum: 0,
             rewritten_at: None,
             undecided: false,
+            changed: Changed::default(),
         };
         let mut namespace = Namespace::of(row, TableSchema::default(), None);
         namespace.reshaped = true;
@@ -220,14 +240,14 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
         create(connection).map_err(failed("create the tables"))?;
     } else if version < LAYOUT_VERSION {
         upgrade::upgrade(connection, version)
-            .map_err(|fault| open_error("upgrade the layout to version 3", path, fault))?;
+            .map_err(|fault| open_error("upgrade the layout to version 4", path, fault))?;
     }
     Ok(fresh)
 }
 
 /// Creates the sink's own tables.
 pub(super) fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
-    for sql in [CREATE_STATE, CREATE_NAMESPACES, CREATE_COLUMNS] {
+    for sql in [CREATE_STATE, CREATE_NAMESPACES, CREATE_COLUMNS, CREATE_CHANGES] {
         connection.execute_batch(sql)?;
     }
     Ok(())

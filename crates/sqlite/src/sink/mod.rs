@@ -15,6 +15,7 @@
 //! * The sink's state in memory equals the database's: it is read again after a roll-back and when
 //!   another connection has written.
 
+mod changes;
 mod check;
 mod fault;
 mod layout;
@@ -40,6 +41,7 @@ use fault::{Checked, open_error, sink_error};
 use layout::Namespace;
 use state::State;
 
+pub use changes::{Change, ChangeKind, ChangePage};
 pub use check::{Damage, Extent};
 pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
 pub use reader::{

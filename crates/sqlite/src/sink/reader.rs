@@ -17,6 +17,7 @@ use forebay_sink::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Row};
 
+use super::changes::{self, ChangePage};
 use super::check::{self, Damage, Extent};
 use super::fault::{Checked, Fault, open_error, read_error};
 use super::layout;
@@ -111,6 +112,14 @@ pub struct NamespaceInfo {
     pub digest: u64,
     /// Whether it is still to be decided if it is a table or a collection.
     pub undecided: bool,
+    /// Whether all its rows were dropped, and none was written since. Only its last id is remembered.
+    pub is_dropped: bool,
+    /// Position of the newest change: of a row that was replaced or deleted, or of all being dropped.
+    pub changed_at: Option<u64>,
+    /// Position at which the newest row was deleted, or all were dropped.
+    pub removed_at: Option<u64>,
+    /// Position at which all rows were dropped last.
+    pub dropped_at: Option<u64>,
 }
 
 /// The columns of a namespace, and the statement that reads its rows.
@@ -294,6 +303,40 @@ impl SqliteReader {
         })
     }
 
+    /// Position of the newest change of a row: it was replaced or deleted, or all were dropped.
+    ///
+    /// # Errors
+    /// [`ReadError`], like every read.
+    pub fn newest_change(&self, namespace: &str, id: u64) -> Result<Option<u64>, ReadError> {
+        self.read("read a change", |db| {
+            let Some(row) = state::namespace(db, namespace, &state::state(db)?)? else {
+                return Ok(None);
+            };
+            changes::newest(db, &row, id)
+        })
+    }
+
+    /// Changes of a namespace after a position, in the order of their positions: of each row the newest.
+    ///
+    /// * `after`: position, and id of the last change seen at it.
+    ///
+    /// # Errors
+    /// [`ReadError`], like every read.
+    pub fn changes(
+        &self,
+        namespace: &str,
+        after: u64,
+        changes_max: usize,
+    ) -> Result<ChangePage, ReadError> {
+        self.read("read changes", |db| {
+            let state = state::state(db)?;
+            match state::namespace(db, namespace, &state)? {
+                Some(row) => changes::page(db, &row, state.position, after, changes_max),
+                None => Ok(ChangePage { position: state.position, ..ChangePage::default() }),
+            }
+        })
+    }
+
     /// Checks everything: the file's structure, and that every row, count, digest and column is what
     /// was stored. Reads the whole database.
     ///
@@ -418,16 +461,25 @@ fn scan(
     let mut hasher = RowHasher::default();
     while let Some(stored) = stored.next()? {
         let (id, _) = rows::verify(&mut hasher, &row.name, stored, shape.schema.columns().len())?;
-        if next.is_some_and(|next| next != id) || row.last_id.is_none_or(|last| id > last) {
+        if row.last_id.is_none_or(|last| id > last) || next.is_some_and(|next| id < next) {
             return Err(missing(row, next.unwrap_or(id)));
         }
-        next = next.map(|next| next.saturating_add(1));
+        if let Some(next) = next.filter(|next| *next < id)
+            && !changes::are_deleted(db, row, next..id)?
+        {
+            return Err(missing(row, next));
+        }
+        next = next.map(|_| id.saturating_add(1));
         if !each(id, stored)? {
             return Ok(());
         }
     }
     match (next, dense) {
-        (Some(next), Some((_, last))) if next <= last => Err(missing(row, next)),
+        (Some(next), Some((_, last)))
+            if next <= last && !changes::are_deleted(db, row, next..last + 1)? =>
+        {
+            Err(missing(row, next))
+        }
         _ => Ok(()),
     }
 }
@@ -440,6 +492,7 @@ fn missing(row: &NamespaceRow, id: u64) -> Fault {
 }
 
 fn info(shape: &Shape, row: NamespaceRow) -> NamespaceInfo {
+    let is_dropped = row.is_dropped();
     NamespaceInfo {
         name: row.name,
         table: row.table,
@@ -448,6 +501,10 @@ fn info(shape: &Shape, row: NamespaceRow) -> NamespaceInfo {
         last_id: row.last_id,
         digest: row.rows.digest,
         undecided: row.undecided,
+        is_dropped,
+        changed_at: row.changed.changed_at,
+        removed_at: row.changed.removed_at,
+        dropped_at: row.changed.dropped.map(|dropped| dropped.at),
     }
 }
 

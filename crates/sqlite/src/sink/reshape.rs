@@ -77,7 +77,7 @@ impl SqliteSink {
 }
 
 /// Makes the table of a namespace with the columns of `schema`, and changes the digest of its rows.
-fn make_again(
+pub(super) fn make_again(
     connection: &Connection,
     namespace: &mut Namespace,
     schema: &TableSchema,

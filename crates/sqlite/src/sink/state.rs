@@ -5,6 +5,7 @@
 //! _forebay_namespaces  namespace -> table, the set of its rows, its first and last id, when its rows
 //!                      last got other values, whether its kind is still to be decided
 //! _forebay_columns     namespace, ordinal -> path, name, type
+//! _forebay_changes     namespace, id -> the newest change (module `changes`)
 //! ```
 //!
 //! Each covers the next: the state's row has the count and digest of the rows of namespaces, so one
@@ -20,11 +21,13 @@ use forebay_base::rows::{RowHasher, RowSet};
 use forebay_sink::{Column, ColumnType, Identity, Position, TableSchema};
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::changes::Changed;
 use super::fault::{Checked, Fault};
 use super::layout::Namespace;
 
 const NAMESPACE: &str = "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
-   schema_checksum, checksum, rewritten_at, undecided FROM _forebay_namespaces";
+   schema_checksum, checksum, rewritten_at, undecided, change_count, changes_digest, deleted_count,
+   changed_at, removed_at, dropped_at, dropped_id FROM _forebay_namespaces";
 
 /// The database's identity, the committed position, and the set of the rows of namespaces.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +51,8 @@ pub(super) struct NamespaceRow {
     pub(super) rewritten_at: Option<u64>,
     /// Whether it is still to be decided if it is a table or a collection.
     pub(super) undecided: bool,
+    /// What happened to its rows after they were written.
+    pub(super) changed: Changed,
 }
 
 impl State {
@@ -71,18 +76,24 @@ impl NamespaceRow {
         hasher.integer(self.rows.digest.cast_signed());
         hasher.integer(self.schema_checksum.cast_signed());
         // Without either, the checksum is the one of layout 2.
-        if self.rewritten_at.is_some() || self.undecided {
+        let is_changed = self.changed != Changed::default();
+        if self.rewritten_at.is_some() || self.undecided || is_changed {
             number(&mut hasher, self.rewritten_at);
             hasher.integer(self.undecided.into());
+        }
+        // Without any, it is the one of layout 3.
+        if is_changed {
+            self.changed.hash(&mut hasher);
         }
         hasher.finish()
     }
 
-    /// The first and last id, where every id between has a row: then a row that is not found is
-    /// damage.
+    /// The first and last id, where every id between has a row, or had one that was deleted: then a
+    /// row that is not found and was not deleted is damage.
     pub(super) fn dense(&self) -> Option<(u64, u64)> {
         let (first, last) = (self.first_id?, self.last_id?);
-        (last.checked_sub(first)?.checked_add(1)? == self.rows.count).then_some((first, last))
+        let given = self.rows.count.checked_add(self.changed.deleted)?;
+        (last.checked_sub(first)?.checked_add(1)? == given).then_some((first, last))
     }
 
     fn read(row: &Row<'_>) -> Checked<NamespaceRow> {
@@ -95,6 +106,7 @@ impl NamespaceRow {
             schema_checksum: row.get::<_, i64>(6)?.cast_unsigned(),
             rewritten_at: row.get(8)?,
             undecided: row.get::<_, i64>(9)? != 0,
+            changed: Changed::read(row, 10)?,
         };
         if row.get::<_, i64>(7)?.cast_unsigned() == found.checksum() {
             Ok(found)
@@ -107,7 +119,7 @@ impl NamespaceRow {
     }
 }
 
-fn number(hasher: &mut RowHasher, value: Option<u64>) {
+pub(super) fn number(hasher: &mut RowHasher, value: Option<u64>) {
     match value {
         Some(value) => hasher.integer(value.cast_signed()),
         None => hasher.null(),
@@ -313,14 +325,16 @@ pub(super) fn replace_columns(
 pub(super) fn save_namespace(connection: &Connection, row: &NamespaceRow) -> rusqlite::Result<u64> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
-           rows_digest, schema_checksum, checksum, rewritten_at, undecided)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+           rows_digest, schema_checksum, checksum, rewritten_at, undecided, change_count,
+           changes_digest, deleted_count, changed_at, removed_at, dropped_at, dropped_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
          ON CONFLICT (namespace) DO UPDATE SET row_count = ?3, first_id = ?4, last_id = ?5,
            rows_digest = ?6, schema_checksum = ?7, checksum = ?8, rewritten_at = ?9,
-           undecided = ?10",
+           undecided = ?10, change_count = ?11, changes_digest = ?12, deleted_count = ?13,
+           changed_at = ?14, removed_at = ?15, dropped_at = ?16, dropped_id = ?17",
     )?;
-    let checksum = row.checksum();
-    statement.execute((
+    let (checksum, changed) = (row.checksum(), &row.changed);
+    statement.execute(rusqlite::params![
         &row.name,
         &row.table,
         row.rows.count,
@@ -331,6 +345,13 @@ pub(super) fn save_namespace(connection: &Connection, row: &NamespaceRow) -> rus
         checksum.cast_signed(),
         row.rewritten_at,
         row.undecided,
-    ))?;
+        changed.rows.count,
+        changed.rows.digest.cast_signed(),
+        changed.deleted,
+        changed.changed_at,
+        changed.removed_at,
+        changed.dropped.map(|dropped| dropped.at),
+        changed.dropped.map(|dropped| dropped.last_id),
+    ])?;
     Ok(checksum)
 }

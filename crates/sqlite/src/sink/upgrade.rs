@@ -1,5 +1,5 @@
-//! From layout 1, which had no checksums, and from layout 2, whose namespaces' rows were never
-//! rewritten and always decided, to layout 3.
+//! From layout 1, which had no checksums, from layout 2, whose namespaces' rows were never
+//! rewritten and always decided, and from layout 3, whose rows never changed, to layout 4.
 //!
 //! Every table gets a column `_checksum`, at its end, filled a run of rows at a time; then the
 //! sink's own tables are made again with what was found, and the version changes. What the rows hold
@@ -14,8 +14,9 @@ use forebay_sink::{Identity, Position, TableSchema};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::changes::Changed;
 use super::fault::Checked;
-use super::layout::{CREATE_NAMESPACES, LAYOUT_VERSION, create_tables};
+use super::layout::{CREATE_CHANGES, CREATE_NAMESPACES, LAYOUT_VERSION, create_tables};
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow, State};
 
@@ -25,7 +26,7 @@ const RUN: i64 = 50_000;
 /// Upgrades a database of an older layout.
 pub(super) fn upgrade(connection: &Connection, version: u32) -> Checked<()> {
     if version > 1 {
-        return add_rewritten_at(connection);
+        return add_columns(connection, version);
     }
     let mut upgraded = Vec::new();
     for mut row in namespaces(connection)? {
@@ -41,17 +42,18 @@ pub(super) fn upgrade(connection: &Connection, version: u32) -> Checked<()> {
     Ok(transaction.commit()?)
 }
 
-/// Makes the table of namespaces again, with the columns that layout 3 adds to layout 2. The rows'
-/// checksums stay, right or not: where the new columns hold nothing, they are the same.
-fn add_rewritten_at(connection: &Connection) -> Checked<()> {
+/// Makes the table of namespaces again, with the columns that layouts 3 and 4 add. The rows' checksums
+/// stay, right or not: where the new columns hold nothing, they are the same.
+fn add_columns(connection: &Connection, version: u32) -> Checked<()> {
     let transaction = connection.unchecked_transaction()?;
-    let rows: Vec<[Value; 8]> = {
-        let mut statement = transaction.prepare(
+    let of_layout_3 = if version < 3 { "NULL, 0" } else { "rewritten_at, undecided" };
+    let rows: Vec<[Value; 10]> = {
+        let mut statement = transaction.prepare(&format!(
             "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
-               schema_checksum, checksum FROM _forebay_namespaces",
-        )?;
+               schema_checksum, checksum, {of_layout_3} FROM _forebay_namespaces"
+        ))?;
         let rows = statement.query_map([], |row| {
-            let mut values = [const { Value::Null }; 8];
+            let mut values = [const { Value::Null }; 10];
             for (index, value) in values.iter_mut().enumerate() {
                 *value = row.get(index)?;
             }
@@ -61,11 +63,13 @@ fn add_rewritten_at(connection: &Connection) -> Checked<()> {
     };
     transaction.execute_batch("DROP TABLE _forebay_namespaces")?;
     transaction.execute_batch(CREATE_NAMESPACES)?;
+    transaction.execute_batch(CREATE_CHANGES)?;
     for row in rows {
         transaction.execute(
             "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
-               rows_digest, schema_checksum, checksum, undecided)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)",
+               rows_digest, schema_checksum, checksum, rewritten_at, undecided, change_count,
+               changes_digest, deleted_count)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0, 0)",
             rusqlite::params_from_iter(row),
         )?;
     }
@@ -87,6 +91,7 @@ fn namespaces(connection: &Connection) -> Checked<Vec<NamespaceRow>> {
             schema_checksum: 0,
             rewritten_at: None,
             undecided: false,
+            changed: Changed::default(),
         })
     })?;
     Ok(found.collect::<rusqlite::Result<_>>()?)

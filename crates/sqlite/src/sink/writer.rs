@@ -18,6 +18,7 @@ use forebay_sink::{
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql};
 
+use super::changes::{self, ChangeKind};
 use super::fault::sink_error;
 use super::layout::{self, Namespace};
 use super::{SqliteSink, abandon, rows, state};
@@ -68,7 +69,8 @@ impl SqliteSink {
             Ok(None) => Ok(None),
             Ok(Some((Prepared { slots, fields, refused }, namespace, statement))) => {
                 let written = Written { refused, ..Written::default() };
-                let target = Target { connection, path, namespace, transaction };
+                let vacant = None;
+                let target = Target { connection, path, namespace, transaction, vacant };
                 let hasher = RowHasher::default();
                 Ok(Some(Inserter { target, statement, slots, fields, hasher, written }))
             }
@@ -167,6 +169,8 @@ struct Target<'s> {
     path: &'s Path,
     namespace: &'s mut Namespace,
     transaction: &'s mut Transaction,
+    /// Id of a row that was taken out, for another one to take its place.
+    vacant: Option<u64>,
 }
 
 impl Target<'_> {
@@ -175,11 +179,13 @@ impl Target<'_> {
         check_number("id", id)?;
         check_number("time", received_ms)?;
         let row = &mut self.namespace.row;
-        if let Some(last) = row.last_id.filter(|&last| id <= last) {
+        let last = row.last_id.filter(|&last| id <= last);
+        if let Some(last) = last.filter(|_| self.vacant != Some(id)) {
             return Err(SinkError::IdOrder { namespace: row.name.clone(), id, last });
         }
+        self.vacant = None;
         row.first_id = row.first_id.or(Some(id));
-        row.last_id = Some(id);
+        row.last_id = row.last_id.max(Some(id));
         Ok(())
     }
 }
@@ -251,6 +257,31 @@ impl Inserter<'_> {
         self.end_row()
     }
 
+    /// Puts a row in the place of the one with its id.
+    fn replace(
+        &mut self,
+        at: Position,
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), SinkError> {
+        let Document { id, .. } = *document;
+        let Target { connection, path, namespace, vacant, .. } = &mut self.target;
+        let last = namespace.row.last_id.unwrap_or(0);
+        if namespace.row.last_id.is_none_or(|last| id > last) {
+            return Err(SinkError::NoRow { namespace: namespace.row.name.clone(), id, last });
+        }
+        let taken = changes::take_out(connection, namespace, id)
+            .and_then(|rows| {
+                changes::record(connection, &mut namespace.row, id, at.0, ChangeKind::Replaced)?;
+                Ok(rows)
+            })
+            .map_err(|fault| sink_error("replace a row", path, fault))?;
+        *vacant = Some(id);
+        self.row(document, values)?;
+        self.written.rows = taken;
+        Ok(())
+    }
+
     fn value_count(&self, found: usize, expected: usize) -> SinkError {
         let namespace = self.target.namespace.row.name.clone();
         SinkError::ValueCount { namespace, found, expected }
@@ -319,6 +350,30 @@ impl RowSink for SqliteSink {
         derive: &mut Derive<'_>,
     ) -> Result<Written, SinkError> {
         self.reshape_namespace(at, namespace, fields, derive)
+    }
+
+    fn replace(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<Written, SinkError> {
+        let Some(mut inserter) = self.inserter(at, namespace, fields)? else {
+            return Ok(Written::replay());
+        };
+        let replaced = inserter.replace(at, document, values);
+        inserter.settle(replaced)?;
+        Ok(inserter.written)
+    }
+
+    fn remove(&mut self, at: Position, namespace: &str, id: u64) -> Result<Written, SinkError> {
+        self.remove_row(at, namespace, id)
+    }
+
+    fn clear(&mut self, at: Position, namespace: &str, last_id: u64) -> Result<Written, SinkError> {
+        self.clear_namespace(at, namespace, last_id)
     }
 
     fn amend(&mut self) {

@@ -376,6 +376,7 @@ fn as_version_1(path: &Path) {
          INSERT INTO _forebay_namespaces SELECT namespace, table_name, row_count, last_id
            FROM namespaces;
          DROP TABLE namespaces;
+         DROP TABLE _forebay_changes;
          PRAGMA user_version = 1;",
     )
     .unwrap();
@@ -533,6 +534,7 @@ fn a_database_of_layout_2_is_upgraded_and_keeps_every_checksum() {
          INSERT INTO _forebay_namespaces SELECT namespace, table_name, row_count, first_id, last_id,
            rows_digest, schema_checksum, checksum FROM namespaces;
          DROP TABLE namespaces;
+         DROP TABLE _forebay_changes;
          PRAGMA user_version = 2;",
     )
     .unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Needed where neither the log nor the spill has what the database lacks: it is new, it was
 //! restored from a backup, or forwarding was off for a while. Each namespace's last id on both
-//! sides shows what is missing.
+//! sides shows what is missing. Documents that the database has and that were changed or deleted since
+//! are changed there first.
 //!
 //! Invariants: from before the first read on, the log keeps everything that is not read here; each
 //! transaction of documents, and each namespace that is refused, advances the database's position by
@@ -13,8 +14,9 @@ use std::time::Instant;
 
 use forebay_log::Lsn;
 use forebay_sink::{Document, Identity, NamespaceKind, Position, RowSink, TableSchema};
-use forebay_sqlite::{NamespaceInfo, PageLimits, SqliteReader};
+use forebay_sqlite::{Change, ChangeKind, NamespaceInfo, PageLimits, SqliteReader};
 
+use super::super::work::replace;
 use super::super::write::{fields_of, reshape_to, write_rows};
 use super::error::ForwardError;
 use super::worker::{DOCUMENTS_PER_TRANSACTION, Worker};
@@ -22,6 +24,9 @@ use super::{DatabaseState, Remembered};
 
 /// Documents read in one query.
 const PAGE: PageLimits = PageLimits { rows_max: 1_000, bytes_max: 8 << 20 };
+
+/// Changes read in one query, and written in one transaction.
+const CHANGES_PER_STEP: usize = 1_000;
 
 /// Progress of a copy.
 struct Copying {
@@ -59,7 +64,7 @@ impl Worker {
         let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
         let until = reader.position()?.map_or(held, |position| Lsn(position.0)).max(held);
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-        let lacking = lacking(&reader, sink)?;
+        let lacking = lacking_of(&reader, sink)?;
         let documents: u64 = lacking.iter().map(|(info, last)| to(info) - last).sum();
         self.outbox.set_waiting(documents, announced, Some(now_ms));
         if documents > 0 {
@@ -83,11 +88,13 @@ impl Worker {
         };
         for info in reader.namespaces()? {
             if !self.is_quarantined(&info.name) {
-                let done = self.amend_columns(&reader, &info.name);
+                let done = self.amend_namespace(&reader, &info.name, position);
                 self.copied_one(&info.name, &mut copying, done)?;
             }
         }
-        for (info, last) in &lacking {
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        // Documents that were dropped are lacking no more.
+        for (info, last) in &lacking_of(&reader, sink)? {
             if !self.is_quarantined(&info.name) {
                 let done = self.copy_namespace(&reader, info, *last, &mut copying);
                 self.copied_one(&info.name, &mut copying, done)?;
@@ -109,7 +116,7 @@ impl Worker {
     pub(super) fn audit(&mut self) -> Result<(), ForwardError> {
         let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
-        let mut lacking = lacking(&reader, sink)?;
+        let mut lacking = lacking_of(&reader, sink)?;
         lacking.retain(|(info, _)| !self.attempts.contains_key(&info.name));
         if reader.position()?.is_some_and(|position| position.0 > self.next.0) {
             // Some of it has arrived since and will be announced: later.
@@ -150,19 +157,91 @@ impl Worker {
         }
     }
 
-    /// Gives a namespace the columns of the local one, in a transaction that leaves the position.
-    fn amend_columns(
+    /// Gives a namespace the columns of the local one, and what it has of documents the changes since
+    /// the position `after`, in transactions that leave the position.
+    fn amend_namespace(
         &mut self,
         reader: &SqliteReader,
         namespace: &str,
+        after: u64,
     ) -> Result<(), ForwardError> {
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         // Without a position, there is nothing in it.
         let Some(at) = sink.position() else { return Ok(()) };
         sink.amend();
         self.copy_columns(reader, namespace, at)?;
+        self.copy_changes(reader, namespace, after, at)?;
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         sink.commit(at)?;
+        Ok(())
+    }
+
+    /// Changes what the database has of a namespace's documents as the local one did after the position
+    /// `after`. Some of it may be done already; done again it is the same. Ends within a transaction
+    /// that amends.
+    pub(super) fn copy_changes(
+        &mut self,
+        reader: &SqliteReader,
+        namespace: &str,
+        mut after: u64,
+        at: Position,
+    ) -> Result<(), ForwardError> {
+        loop {
+            if self.outbox.stopping() {
+                return Err(ForwardError::Closing);
+            }
+            let page = reader.changes(namespace, after, CHANGES_PER_STEP)?;
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            let Some(last) = sink.last_id(namespace)? else { return Ok(()) };
+            if let Some(dropped) = page.dropped_id {
+                sink.clear(at, namespace, dropped)?;
+            }
+            for change in page.changes.iter().filter(|change| change.id <= last) {
+                self.copy_change(reader, namespace, *change, at)?;
+            }
+            let (true, Some(newest)) = (page.more, page.changes.last()) else { return Ok(()) };
+            after = newest.at;
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            sink.commit(at)?;
+            sink.amend();
+        }
+    }
+
+    fn copy_change(
+        &mut self,
+        reader: &SqliteReader,
+        namespace: &str,
+        change: Change,
+        at: Position,
+    ) -> Result<(), ForwardError> {
+        let (bounds, id) = (self.parts.bounds, change.id);
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        if change.kind == ChangeKind::Deleted {
+            sink.remove(at, namespace, id)?;
+            return Ok(());
+        }
+        // One that was deleted since comes with a later change.
+        let Some(stored) = reader.document(namespace, id)? else { return Ok(()) };
+        let schema = reader.schema(namespace)?.unwrap_or_default();
+        let (received_ms, raw) = (stored.received_ms, &stored.raw[..]);
+        let document = Document { id, received_ms, raw };
+        replace(sink, &bounds, at, namespace, &fields_of(&schema), &document)?;
+        Ok(())
+    }
+
+    /// Gives a namespace the last id of the local one, of which the newest documents may be gone.
+    pub(super) fn copy_last_id(
+        &mut self,
+        info: &NamespaceInfo,
+        at: Position,
+    ) -> Result<(), ForwardError> {
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        if sink.last_id(&info.name)?.unwrap_or(0) < to(info) {
+            match info.is_dropped {
+                true => sink.clear(at, &info.name, to(info))?,
+                false => sink.remove(at, &info.name, to(info))?,
+            };
+        }
         Ok(())
     }
 
@@ -262,7 +341,7 @@ impl Worker {
                 self.commit_copied(copying)?;
             }
         }
-        Ok(())
+        self.copy_last_id(info, copying.at)
     }
 
     fn commit_copied(&mut self, copying: &mut Copying) -> Result<(), ForwardError> {
@@ -305,7 +384,7 @@ impl Worker {
 }
 
 /// The namespaces of which the database lacks something, with the last id it has of each.
-fn lacking(
+fn lacking_of(
     reader: &SqliteReader,
     sink: &mut dyn RowSink,
 ) -> Result<Vec<(NamespaceInfo, u64)>, ForwardError> {

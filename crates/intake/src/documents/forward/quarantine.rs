@@ -320,6 +320,8 @@ impl Worker {
         let Some(at) = sink.position() else { return Ok(()) };
         sink.amend();
         self.copy_columns(&reader, namespace, at)?;
+        // Which of them the position has passed is not known. Done again they are the same.
+        self.copy_changes(&reader, namespace, 0, at)?;
         loop {
             let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
             let last = sink.last_id(namespace)?.unwrap_or(0);
@@ -333,6 +335,9 @@ impl Worker {
             }
             let started = Instant::now();
             let (written, conflicts) = self.copy_some(&reader, &info, last, at)?;
+            if written == 0 {
+                self.copy_last_id(&info, at)?;
+            }
             let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
             sink.commit(at)?;
             crate::meters::forwarded(written, started.elapsed());

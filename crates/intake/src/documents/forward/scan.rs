@@ -5,23 +5,24 @@
 
 use forebay_log::Lsn;
 
+use super::super::work::Work;
 use super::error::ForwardError;
 use super::spill::Spill;
 use super::worker::Worker;
 use crate::error::ApplyError;
-use crate::format::{DocumentCommit, Entry};
+use crate::format::Entry;
 
 /// Bytes of log read between two checks for other work.
 const SCAN_SIZE: u64 = 32 << 20;
 
-/// Called with the position of an entry, its end, and the commit if it is one of documents. Returns
+/// Called with the position of an entry, its end, and what a sink has to follow of it. Returns
 /// whether to continue.
-pub(super) type Each<'e> = dyn FnMut(&mut Worker, Lsn, Lsn, Option<&DocumentCommit<'_>>) -> Result<bool, ForwardError>
-    + 'e;
+pub(super) type Each<'e> =
+    dyn FnMut(&mut Worker, Lsn, Lsn, Option<&Work<'_>>) -> Result<bool, ForwardError> + 'e;
 
 impl Worker {
     /// Calls `each` with the entries of the log from `from` on, up to `until`, for a limited number
-    /// of bytes. An entry that is not a commit of documents is passed as `None`. `each` returns
+    /// of bytes. An entry that concerns no sink is passed as `None`. `each` returns
     /// whether to continue.
     pub(super) fn scan(
         &mut self,
@@ -49,11 +50,8 @@ impl Worker {
             }
             let decoded = Entry::decode(entry.payload)
                 .map_err(|source| ApplyError::Decode { lsn: entry.lsn.0, source })?;
-            let commit = match &decoded {
-                Entry::DocumentCommit(commit) => Some(commit),
-                _ => None,
-            };
-            if !each(self, entry.lsn, entry.next, commit)? {
+            let work = Work::of(decoded);
+            if !each(self, entry.lsn, entry.next, work.as_ref())? {
                 return Ok(());
             }
         }
@@ -74,11 +72,11 @@ impl Worker {
         let applied = self.outbox.applied();
         while at < applied {
             let before = at;
-            self.scan(before, applied, &mut |_, _, end, commit| {
+            self.scan(before, applied, &mut |_, _, end, work| {
                 at = end;
-                if let Some(commit) = commit {
-                    waiting += commit.count;
-                    oldest_ms.get_or_insert(commit.received_ms);
+                if let Some(work) = work {
+                    waiting += work.count();
+                    oldest_ms.get_or_insert(work.received_ms());
                 }
                 Ok(true)
             })?;

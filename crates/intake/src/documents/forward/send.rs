@@ -10,14 +10,14 @@ use forebay_log::{Log, Lsn};
 use forebay_sink::{Position, RowSink, StoredDocument};
 
 use super::super::flatten::Bounds;
-use super::super::write::{read_commit, reshape, write_commit, write_documents, write_prepared};
+use super::super::work::{Work, read_work, write_work};
+use super::super::write::{reshape, write_documents, write_prepared};
 use super::error::ForwardError;
 use super::outbox::QueuedCommit;
 use super::spill::{Item, Spilled};
 use super::worker::{
     CHECKPOINT_EVERY, COMMITS_PER_STEP, DOCUMENTS_PER_TRANSACTION, Parts, Step, Worker,
 };
-use crate::format::DocumentCommit;
 
 impl Worker {
     /// Writes some of what waits.
@@ -71,9 +71,7 @@ impl Worker {
                 }
                 None => {
                     let log = self.parts.log.clone();
-                    read_commit(&log, lsn, |commit| {
-                        self.take_logged(&mut batch, lsn, end, commit)
-                    })?;
+                    read_work(&log, lsn, |work| self.take_logged(&mut batch, lsn, end, work))?;
                 }
             }
             if batch.is_large() {
@@ -83,17 +81,17 @@ impl Worker {
         self.commit(batch)
     }
 
-    /// Takes a commit that the log has.
+    /// Takes a commit, or a change, that the log has.
     fn take_logged(
         &mut self,
         batch: &mut Batch,
         lsn: Lsn,
         end: Lsn,
-        commit: &DocumentCommit<'_>,
+        work: &Work<'_>,
     ) -> Result<(), ForwardError> {
-        let of = Of { namespace: commit.namespace.as_str(), count: commit.count, end };
+        let of = Of { namespace: work.namespace(), count: work.count(), end };
         self.take(batch, of, |sink, parts, batch| {
-            batch.write(sink, &parts.log, &parts.bounds, lsn, end, commit)
+            batch.write(sink, &parts.log, &parts.bounds, (lsn, end), work)
         })
     }
 
@@ -143,12 +141,12 @@ impl Worker {
     /// Writes what the log has from `next` on, up to about `until`.
     fn write_from_log(&mut self, until: Lsn) -> Result<(), ForwardError> {
         let mut batch = Batch::default();
-        self.scan(self.next, until, &mut |worker, lsn, end, commit| {
-            let Some(commit) = commit else {
+        self.scan(self.next, until, &mut |worker, lsn, end, work| {
+            let Some(work) = work else {
                 batch.end = end;
                 return Ok(true);
             };
-            worker.take_logged(&mut batch, lsn, end, commit)?;
+            worker.take_logged(&mut batch, lsn, end, work)?;
             if batch.is_large() {
                 worker.commit(std::mem::take(&mut batch))?;
             }
@@ -361,19 +359,46 @@ impl Batch {
         }
     }
 
+    /// Returns whether the document that changes is one that the database has, and counts the change.
+    fn admits_change(
+        &mut self,
+        sink: &mut dyn RowSink,
+        namespace: &str,
+        id: u64,
+        changed_ms: i64,
+    ) -> Result<(), ForwardError> {
+        let last = sink.last_id(namespace)?.unwrap_or(0);
+        if id > last {
+            let namespace = namespace.to_owned();
+            return Err(ForwardError::Gap { namespace, last, first: last.saturating_add(1) });
+        }
+        self.documents += 1;
+        self.received_ms = changed_ms;
+        Ok(())
+    }
+
     fn write(
         &mut self,
         sink: &mut dyn RowSink,
         log: &Log,
         bounds: &Bounds,
-        lsn: Lsn,
-        end: Lsn,
-        commit: &DocumentCommit<'_>,
+        (lsn, end): (Lsn, Lsn),
+        work: &Work<'_>,
     ) -> Result<(), ForwardError> {
-        let ids = (commit.first_id, commit.count);
-        if self.admits(sink, commit.namespace.as_str(), ids, commit.received_ms)? {
-            self.conflicts += write_commit(sink, log, bounds, lsn, end, commit)?;
+        let (namespace, received_ms) = (work.namespace(), work.received_ms());
+        match work {
+            Work::Commit(commit) => {
+                let ids = (commit.first_id, commit.count);
+                if !self.admits(sink, namespace, ids, received_ms)? {
+                    return Ok(());
+                }
+            }
+            Work::Change(change) => self.admits_change(sink, namespace, change.id, received_ms)?,
+            Work::Drop(dropped) => {
+                self.admits_change(sink, namespace, dropped.last_id, received_ms)?;
+            }
         }
+        self.conflicts += write_work(sink, log, bounds, (lsn, end), work)?.conflicts;
         Ok(())
     }
 }

@@ -6,7 +6,8 @@
 use forebay_base::error_chain::chain;
 use forebay_log::Lsn;
 
-use super::super::write::{Head, read_commit, read_documents};
+use super::super::work::{Work, read_work};
+use super::super::write::{Head, read_documents};
 use super::error::ForwardError;
 use super::spill::{Spill, Spilling};
 use super::worker::{COMMITS_PER_STEP, Step, Worker};
@@ -24,17 +25,17 @@ impl Worker {
             Ok(commits) => {
                 for queued in &commits {
                     let log = self.parts.log.clone();
-                    read_commit(&log, queued.lsn, |commit| {
-                        self.spill_commit(queued.lsn, queued.end, commit)
+                    read_work(&log, queued.lsn, |work| {
+                        self.spill_work(queued.lsn, queued.end, work)
                     })?;
                     if self.spill_is_full {
                         break;
                     }
                 }
             }
-            Err(until) => self.scan(self.tail, until, &mut |worker, lsn, end, commit| {
-                match commit {
-                    Some(commit) => worker.spill_commit(lsn, end, commit)?,
+            Err(until) => self.scan(self.tail, until, &mut |worker, lsn, end, work| {
+                match work {
+                    Some(work) => worker.spill_work(lsn, end, work)?,
                     None => worker.tail = end,
                 }
                 Ok(!worker.spill_is_full)
@@ -47,6 +48,16 @@ impl Worker {
             self.outbox.made_safe(self.safe);
         }
         Ok(if self.tail == from { Step::Idle } else { Step::Some })
+    }
+
+    fn spill_work(&mut self, lsn: Lsn, end: Lsn, work: &Work<'_>) -> Result<(), ForwardError> {
+        if let Work::Commit(commit) = work {
+            return self.spill_commit(lsn, end, commit);
+        }
+        // Files of documents cannot say that one has changed. The log keeps this entry and what follows.
+        self.spill_is_full = true;
+        tracing::warn!("documents were changed: the log is kept until the database is back");
+        Ok(())
     }
 
     fn spill_commit(

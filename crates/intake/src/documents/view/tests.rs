@@ -3,7 +3,7 @@
 use forebay_base::fs::sim::SimFs;
 
 use super::*;
-use crate::format::{Documents, TargetCode, encode_documents};
+use crate::format::{DocumentCommit, Documents, TargetCode, encode_documents};
 use crate::names::Namespace;
 
 /// Appends a commit of one document.

@@ -3,13 +3,15 @@
 //! Invariants: no bytes make it panic, or allocate more than they are themselves; an entry that has
 //! bytes left over is an error.
 
+use super::change::{decode_change, decode_drop};
 use super::{
     AddedColumn, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
     Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord,
-    KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE,
-    KIND_NEWEST_ERASED, KIND_OUTCOME, KIND_VERSIONS_ERASED, NamespaceChange, NamespaceExtent,
-    NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, TargetCode, VERSION,
-    VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
+    KIND_CHANGE, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_DROP, KIND_EXTENTS, KIND_FILE_PUT,
+    KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME, KIND_VERSIONS_ERASED,
+    NamespaceChange, NamespaceExtent, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
+    PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS,
+    VersionsErased,
 };
 use crate::attributes::Attributes;
 use crate::classify::Category;
@@ -68,6 +70,8 @@ impl<'a> Entry<'a> {
             KIND_VERSIONS_ERASED => decode_versions_erased(&mut decoder).map(Entry::VersionsErased),
             KIND_NEWEST_ERASED => decode_newest_erased(&mut decoder).map(Entry::NewestErased),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
+            KIND_CHANGE => decode_change(&mut decoder).map(Entry::DocumentChange),
+            KIND_DROP => decode_drop(&mut decoder).map(Entry::DocumentsDropped),
             KIND_EXTENTS => decode_extents(&mut decoder).map(Entry::DocumentExtents),
             other => Err(DecodeError::Value { field: "kind", offset: 0, found: other.into() }),
         }
@@ -149,13 +153,7 @@ fn decode_commit<'a>(
     decoder: &mut Decoder<'a>,
     version: u8,
 ) -> Result<DocumentCommit<'a>, DecodeError> {
-    let target = match decoder.u8("target")? {
-        1 => TargetCode::Table,
-        2 => TargetCode::Collection,
-        other => {
-            return Err(DecodeError::Value { field: "target", offset: 2, found: other.into() });
-        }
-    };
+    let target = target(decoder)?;
     let flags = match version {
         VERSION_FLAGS => {
             let bits = decoder.u8("flags")?;
@@ -169,11 +167,7 @@ fn decode_commit<'a>(
     let first_id = decoder.u64("first id")?;
     let count = decoder.u64("count")?;
     let namespace = namespace(decoder)?;
-    let mut columns = Vec::new();
-    for _ in 0..decoder.u32("column count")? {
-        let type_code = decoder.u8("column type")?;
-        columns.push(AddedColumn { type_code, path: decoder.text("column path")?.to_owned() });
-    }
+    let columns = column_list(decoder)?;
     let mut chunks = Vec::new();
     for _ in 0..decoder.u32("chunk count")? {
         chunks.push(decoder.u64("chunk")?);
@@ -198,6 +192,31 @@ fn decode_commit<'a>(
         answer,
         documents,
     })
+}
+
+pub(super) fn target(decoder: &mut Decoder<'_>) -> Result<TargetCode, DecodeError> {
+    let offset = decoder.offset();
+    match decoder.u8("target")? {
+        1 => Ok(TargetCode::Table),
+        2 => Ok(TargetCode::Collection),
+        other => Err(DecodeError::Value { field: "target", offset, found: other.into() }),
+    }
+}
+
+/// Flags, of which none may be set.
+pub(super) fn commit_flags(decoder: &mut Decoder<'_>) -> Result<CommitFlags, DecodeError> {
+    let offset = decoder.offset();
+    let bits = decoder.u8("flags")?;
+    CommitFlags::of(bits).ok_or(DecodeError::Value { field: "flags", offset, found: bits.into() })
+}
+
+pub(super) fn column_list(decoder: &mut Decoder<'_>) -> Result<Vec<AddedColumn>, DecodeError> {
+    let mut columns = Vec::new();
+    for _ in 0..decoder.u32("column count")? {
+        let type_code = decoder.u8("column type")?;
+        columns.push(AddedColumn { type_code, path: decoder.text("column path")?.to_owned() });
+    }
+    Ok(columns)
 }
 
 fn decode_outcome<'a>(decoder: &mut Decoder<'a>) -> Result<Outcome<'a>, DecodeError> {
@@ -298,7 +317,7 @@ fn attributes(decoder: &mut Decoder<'_>) -> Result<Attributes, DecodeError> {
     Attributes::decode(decoder.bytes("attributes")?)
 }
 
-fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {
+pub(super) fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {
     let offset = decoder.offset();
     Namespace::parse(decoder.text("namespace")?).map_err(|source| DecodeError::Name {
         field: "namespace",
@@ -316,7 +335,9 @@ fn file_name(decoder: &mut Decoder<'_>) -> Result<FileName, DecodeError> {
     })
 }
 
-fn idempotency(decoder: &mut Decoder<'_>) -> Result<Option<IdempotencyRecord>, DecodeError> {
+pub(super) fn idempotency(
+    decoder: &mut Decoder<'_>,
+) -> Result<Option<IdempotencyRecord>, DecodeError> {
     let offset = decoder.offset();
     match decoder.u8("idempotency")? {
         0 => Ok(None),

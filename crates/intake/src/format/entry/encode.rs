@@ -3,15 +3,15 @@
 //! Invariant: what is encoded decodes to the same; the bytes of a version never change.
 
 use super::{
-    BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES, FLAG_UNDECIDED,
-    FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_EXTENTS,
-    KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME,
+    AddedColumn, BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES,
+    FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE,
+    KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME,
     KIND_VERSIONS_ERASED, NamespaceChange, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
     PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
 };
 
 impl CommitFlags {
-    fn bits(self) -> u8 {
+    pub(super) fn bits(self) -> u8 {
         u8::from(self.reshapes) * FLAG_RESHAPES + u8::from(self.undecided) * FLAG_UNDECIDED
     }
 }
@@ -160,11 +160,7 @@ impl DocumentCommit<'_> {
         out.extend_from_slice(&self.first_id.to_le_bytes());
         out.extend_from_slice(&self.count.to_le_bytes());
         put_text(&mut out, self.namespace.as_str());
-        put_count(&mut out, self.columns.len());
-        for column in &self.columns {
-            out.push(column.type_code);
-            put_text(&mut out, &column.path);
-        }
+        put_columns(&mut out, &self.columns);
         put_count(&mut out, self.chunks.len());
         for chunk in &self.chunks {
             out.extend_from_slice(&chunk.to_le_bytes());
@@ -208,7 +204,7 @@ impl DocumentExtents {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     let size = u16::try_from(text.len()).expect("texts are limited before they are encoded");
     out.extend_from_slice(&size.to_le_bytes());
     out.extend_from_slice(text.as_bytes());
@@ -220,12 +216,20 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_count(out: &mut Vec<u8>, count: usize) {
+pub(super) fn put_columns(out: &mut Vec<u8>, columns: &[AddedColumn]) {
+    put_count(out, columns.len());
+    for column in columns {
+        out.push(column.type_code);
+        put_text(out, &column.path);
+    }
+}
+
+pub(super) fn put_count(out: &mut Vec<u8>, count: usize) {
     let count = u32::try_from(count).expect("entries are limited before they are encoded");
     out.extend_from_slice(&count.to_le_bytes());
 }
 
-fn put_idempotency(out: &mut Vec<u8>, record: Option<&IdempotencyRecord>) {
+pub(super) fn put_idempotency(out: &mut Vec<u8>, record: Option<&IdempotencyRecord>) {
     match record {
         None => out.push(0),
         Some(record) => {

@@ -131,8 +131,60 @@ fn extents_that_were_erased_before_they_were_held_are_refused() {
     assert_eq!(Entry::decode(&encoded), Err(refused));
 }
 
+fn change(is_replaced: bool) -> Vec<u8> {
+    let change = DocumentChange {
+        changed_ms: 9,
+        namespace: Namespace::parse("n").unwrap(),
+        id: 1 << 40,
+        action: match is_replaced {
+            false => ChangeAction::Delete,
+            true => ChangeAction::Replace {
+                target: TargetCode::Table,
+                flags: CommitFlags { reshapes: true, undecided: false },
+                columns: vec![AddedColumn { path: "a.b".into(), type_code: 2 }],
+                document: b"{\"a\":1}",
+            },
+        },
+        idempotency: Some(record()),
+        status: 200,
+        answer: b"{}",
+    };
+    let mut encoded = change.encode_header();
+    encoded.extend_from_slice(change.document());
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::DocumentChange(change)));
+    encoded
+}
+
+fn dropped() -> Vec<u8> {
+    let dropped = DocumentsDropped {
+        dropped_ms: 3,
+        namespace: Namespace::parse("n").unwrap(),
+        last_id: 12,
+        idempotency: None,
+    };
+    let encoded = dropped.encode();
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::DocumentsDropped(dropped)));
+    encoded
+}
+
+#[test]
+fn an_unknown_action_or_flag_of_a_change_is_refused() {
+    for action in [0, 3, 255] {
+        let mut encoded = change(false);
+        encoded[2] = action;
+        let refused = DecodeError::Value { field: "action", offset: 2, found: action.into() };
+        assert_eq!(Entry::decode(&encoded), Err(refused));
+    }
+    let mut trailing = change(false);
+    trailing.push(0);
+    assert!(Entry::decode(&trailing).is_err());
+}
+
 #[test]
 fn every_kind_of_entry_reads_back() {
+    change(true);
+    change(false);
+    dropped();
     put(b"");
     put(b"{\"a\":1}");
     put_with(b"{}", attributes());
@@ -200,9 +252,16 @@ fn a_move_holds_a_put_without_bytes_and_nothing_else() {
 fn every_truncation_of_an_entry_is_refused() {
     let with_attributes = put_with(b"", attributes());
     let change = namespace_change(Some(attributes()));
-    for whole in
-        [put(b"0123456789"), with_attributes, moved(), change, commit(), extents().encode()]
-    {
+    for whole in [
+        put(b"0123456789"),
+        with_attributes,
+        moved(),
+        change,
+        commit(),
+        extents().encode(),
+        self::change(false),
+        dropped(),
+    ] {
         for size in 0..whole.len() {
             assert!(Entry::decode(&whole[..size]).is_err(), "cut at {size}");
         }
@@ -223,7 +282,7 @@ proptest! {
 
     #[test]
     fn flipped_bits_never_panic(at in 0usize..100, bit in 0u8..8) {
-        for mut whole in [put(b"some bytes"), moved(), commit(), extents().encode()] {
+        for mut whole in [put(b"some bytes"), moved(), commit(), extents().encode(), change(true), dropped()] {
             let at = at % whole.len();
             whole[at] ^= 1 << bit;
             drop(Entry::decode(&whole).map(|entry| format!("{entry:?}")));
