@@ -1,6 +1,6 @@
 //! The face of Forebay: HTTP.
 //!
-//! - [`intake`], [`events`], [`inventory`], [`pipelines`], [`jobs`], [`uploads`]: the routes of a subsystem, their answers
+//! - [`intake`], [`events`], [`inventory`], [`pipelines`], [`jobs`], [`uploads`], [`webhooks`]: the routes of a subsystem, their answers
 //!   and their description in `/openapi.json`.
 //! - [`serve`]: the server around them: connections, limits, keys, metrics, its own routes and pages.
 //! - [`keys`], [`tls`]: who may talk to it, and how.
@@ -25,11 +25,12 @@ pub mod serve;
 mod subsystem;
 pub mod tls;
 pub mod uploads;
+pub mod webhooks;
 
 pub use subsystem::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed separately in the request metrics.
-pub const ROUTE_CLASSES: [&str; 9] = [
+pub const ROUTE_CLASSES: [&str; 10] = [
     "files",
     "uploads",
     "documents",
@@ -39,4 +40,5 @@ pub const ROUTE_CLASSES: [&str; 9] = [
     "inventories",
     "pipelines",
     "jobs",
+    "webhooks",
 ];

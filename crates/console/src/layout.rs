@@ -14,6 +14,12 @@ pub fn jobs(data: &Path) -> PathBuf {
     data.join("jobs")
 }
 
+/// The directory of the state of webhooks.
+#[must_use]
+pub fn webhooks(data: &Path) -> PathBuf {
+    data.join("webhooks")
+}
+
 /// The directory of the cache.
 #[must_use]
 pub fn cache(data: &Path) -> PathBuf {

@@ -16,9 +16,10 @@ use anyhow::Context as _;
 use crate::exit::{Coded, Exit};
 
 /// Possible contents of a data directory.
-pub(crate) const OURS: [&str; 10] = [
+pub(crate) const OURS: [&str; 11] = [
     "intake",
     "jobs",
+    "webhooks",
     "events",
     "cache",
     "inventories",

@@ -359,6 +359,7 @@ impl Shared {
             replaced,
             created,
             keeps: before.is_some_and(|id| pending.keeps_version(&new.key.0, id)),
+            derived: new.origin.as_ref().is_some_and(|origin| !origin.is_moved),
             idempotency: new.idempotency,
             place,
         };

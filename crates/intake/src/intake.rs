@@ -243,6 +243,7 @@ impl Intake {
             verified: Mutex::new(Verified::now()),
             search: search.clone(),
             needed_since: OnceLock::new(),
+            held_from: OnceLock::new(),
         });
         let outside = outbox.clone();
         let view = ViewQueue::new(document_position, documents_durable, held, outside, reserve);

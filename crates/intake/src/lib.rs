@@ -24,6 +24,7 @@ mod deletes;
 pub mod digest;
 pub mod documents;
 mod error;
+mod feed;
 mod file_namespaces;
 mod files;
 pub mod format;
@@ -56,6 +57,7 @@ pub use documents::forward::{
     Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,
 };
 pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
+pub use feed::{Feed, FeedError, FeedItem};
 pub use file_namespaces::{FileNamespace, NAMESPACE_RECORDS_MAX};
 pub use files::{Condition, Put};
 pub use image::IntakeImageError;

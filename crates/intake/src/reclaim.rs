@@ -9,6 +9,9 @@
 //! ([`DocumentExtents`]): from then on it is the only one that has them, and a database that was lost
 //! or replaced by an older copy has to be distinguished from the right one.
 //!
+//! Entries that a follower of the log has not read yet stay, with everything after them
+//! ([`Intake::hold_log`](crate::Intake::hold_log)).
+//!
 //! Invariants: a blob that a queued or running request may refer to is never touched; what is
 //! erased is forgotten by the catalogue in the same pass, or found dead again in the next; an entry
 //! with an idempotency key that is still remembered stays, and so does the newest entry of extents, so that a catalogue that lost its last
@@ -89,7 +92,7 @@ pub(crate) fn reclaim(
     let mut freed = remove_files(shared, catalogue, &files)?;
     let mut in_order = true;
     for segment in shared.log.segments().map_err(ReclaimError::Segments)? {
-        if !segment.sealed {
+        if !segment.sealed || shared.is_held(segment.end) {
             break;
         }
         let blobs = shared.reader.dead_blobs_in(Some(segment.base.0..segment.end.0), DEAD_MAX)?;

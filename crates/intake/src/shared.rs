@@ -61,6 +61,9 @@ pub(crate) struct Shared {
     /// Since when remembered requests may be needed, whatever their age: see
     /// [`Intake::hold_requests`](crate::Intake::hold_requests).
     pub(crate) needed_since: OnceLock<NeededSince>,
+    /// The position from which entries must stay in the log: see
+    /// [`Intake::hold_log`](crate::Intake::hold_log).
+    pub(crate) held_from: OnceLock<crate::feed::HeldFrom>,
 }
 
 /// Returns since when remembered requests are needed, in milliseconds since 1970.

@@ -134,6 +134,23 @@ pub enum JobError {
         #[source]
         source: ReadError,
     },
+    /// The log cannot be followed.
+    #[error("cannot read the log of the job queue at {position}")]
+    Follow {
+        /// The position.
+        position: u64,
+        /// Why not.
+        #[source]
+        source: ReadError,
+    },
+    /// An entry is none of a job queue.
+    #[error("the log entry at {position} of the job queue is damaged: {reason}")]
+    Entry {
+        /// Its position.
+        position: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
 }
 
 /// Why a body cannot be written or read.

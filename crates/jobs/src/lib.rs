@@ -19,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 mod body;
+mod endings;
 pub mod error;
 mod format;
 #[cfg(feature = "fuzzing")]
@@ -33,6 +34,7 @@ mod transitions;
 mod workers;
 
 pub use body::{BodyReader, BodyWriter, INLINE_SIZE_MAX, ReceivedBody};
+pub use endings::{Ending, Endings};
 pub use forebay_log::CommitError;
 
 pub use error::{BodyError, JobError, OpenError, SubmitError};

@@ -50,7 +50,7 @@ pub use error::{
 pub use log::{Appended, Log, SegmentInfo};
 pub use lsn::Lsn;
 pub use options::{ENTRY_SIZE_CAP, Options, SEGMENT_SIZE_CAP, SEGMENT_SIZE_MIN};
-pub use reader::{Entry, Reader};
+pub use reader::{Entry, ErasedEntries, Reader};
 pub use recovery::{Cut, Recovery};
 pub use stats::Stats;
 pub use verify::{CheckedEntry, Damage, Verified, check, check_entries};

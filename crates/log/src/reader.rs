@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Only bytes already handed to the kernel are read, so a reader never sees a partial frame.
 //! - Nothing is skipped except marks and erased entries; damage stops the reader at its position.
+//! - What was skipped because it was erased is counted ([`Reader::take_erased`]).
 //! - The position of an entry stays valid: if the entry was erased with its neighbours and has no
 //!   header any more, walking the segment up to the run that contains it shows that.
 //! - Memory is limited to one chunk, or one entry if that is larger.
@@ -29,24 +30,54 @@ pub struct Entry<'a> {
     pub payload: &'a [u8],
 }
 
+/// Erased entries that a reader has passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErasedEntries {
+    /// Position of the first of them.
+    pub from: Lsn,
+    /// The position after the last of them. Entries that were not erased may lie between.
+    pub to: Lsn,
+    /// Their number; at least that, if the reader started among entries that were erased together.
+    pub entries: u64,
+}
+
 /// Reads entries in order; see [`Log::reader`](crate::Log::reader).
 #[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
     position: u64,
+    /// Erased entries passed since they were last asked for.
+    erased: Option<ErasedEntries>,
     /// In the segment being read.
     cursor: Option<Cursor>,
 }
 
 impl Reader {
     pub(crate) fn new(shared: Arc<Shared>, from: Lsn) -> Self {
-        Self { shared, position: from.0, cursor: None }
+        Self { shared, position: from.0, cursor: None, erased: None }
     }
 
     /// Returns the position reading continues from.
     #[must_use]
     pub fn position(&self) -> Lsn {
         Lsn(self.position)
+    }
+
+    /// Returns the erased entries that [`Reader::next`] has passed over since the last call.
+    pub fn take_erased(&mut self) -> Option<ErasedEntries> {
+        self.erased.take()
+    }
+
+    /// Returns the bytes of the entry that [`Reader::next`] returned last; empty before the first.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[][..], Cursor::payload)
+    }
+
+    fn pass(&mut self, from: u64, to: u64, entries: u64) {
+        let before = self.erased.take();
+        let (from, passed) = before.map_or((Lsn(from), 0), |before| (before.from, before.entries));
+        self.erased = Some(ErasedEntries { from, to: Lsn(to), entries: passed + entries });
     }
 
     /// Returns the next entry, or `None` after the last one written; a later call continues there.
@@ -65,6 +96,9 @@ impl Reader {
             if frame.kind == Kind::Entry {
                 break (frame.lsn, frame.next);
             }
+            if frame.erased > 0 {
+                self.pass(frame.lsn, frame.next, frame.erased);
+            }
         };
         // The borrow checker cannot see that a returned frame ends the loop, so it is fetched here.
         let payload = self.cursor.as_ref().map_or(&[][..], Cursor::payload);
@@ -79,7 +113,12 @@ impl Reader {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
             match cursor.next() {
                 Ok(Some(frame)) => {
-                    let step = Step { lsn: frame.lsn, next: frame.next, kind: frame.header.kind };
+                    let step = Step {
+                        lsn: frame.lsn,
+                        next: frame.next,
+                        kind: frame.header.kind,
+                        erased: frame.header.entries_erased(),
+                    };
                     self.position = step.next;
                     return Ok(Some(step));
                 }
@@ -94,7 +133,9 @@ impl Reader {
                 Err(error) => {
                     let base = cursor.base();
                     self.cursor = None;
-                    self.position = explain(&self.shared, error, base, self.position)?;
+                    let from = self.position;
+                    self.position = explain(&self.shared, error, base, from)?;
+                    self.pass(from, self.position, 1);
                 }
             }
         }
@@ -123,6 +164,8 @@ struct Step {
     lsn: u64,
     next: u64,
     kind: Kind,
+    /// Number of erased entries.
+    erased: u64,
 }
 
 impl Shared {

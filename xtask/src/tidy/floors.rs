@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 23] = [
+const ROOMS: [Room; 24] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -75,6 +75,7 @@ const ROOMS: [Room; 23] = [
     Room { name: "forebay-cache", floor: 5, below: &["forebay-base", "forebay-log"] },
     Room { name: "forebay-events", floor: 5, below: &["forebay-base", "forebay-log"] },
     Room { name: "forebay-jobs", floor: 5, below: &["forebay-base", "forebay-log"] },
+    Room { name: "forebay-webhooks", floor: 5, below: &["forebay-base"] },
     Room {
         name: "forebay-inventory",
         floor: 5,
@@ -110,6 +111,7 @@ const ROOMS: [Room; 23] = [
             "forebay-jobs",
             "forebay-intake",
             "forebay-pipeline",
+            "forebay-webhooks",
         ],
     },
     Room {
@@ -153,6 +155,7 @@ const ROOMS: [Room; 23] = [
             "forebay-jobs",
             "forebay-intake",
             "forebay-pipeline",
+            "forebay-webhooks",
             "forebay-api",
             "forebay-s3",
             "forebay-tour",

@@ -33,6 +33,11 @@ use worker::{RequestWorker, Sender};
 /// Maximum time that closing waits for running jobs.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Method and target of the request of a job; `None` if its order is of another version.
+pub(crate) fn request_of(order: &[u8]) -> Option<(String, String)> {
+    order::Order::decode(order).map(|order| (order.method, order.target))
+}
+
 /// Maximum number of clients that follow jobs.
 const FOLLOWERS_MAX: usize = 1_000;
 

@@ -70,6 +70,8 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
     };
     match *method {
         _ if admin => Scope::Admin,
+        // They make the server send what it stores to any address, and their secrets sign.
+        _ if below("webhooks") => Scope::Admin,
         _ if below("uploads") && *method != Method::GET => of_upload(method, path, headers),
         Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
         // What is deeper than a namespace changes what is stored.
@@ -193,6 +195,9 @@ mod tests {
             (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
             (Method::GET, "/v1/admin/x", &none, Scope::Admin),
             (Method::GET, "/v1/administer", &none, Scope::Read),
+            (Method::GET, "/v1/webhooks", &none, Scope::Admin),
+            (Method::POST, "/v1/webhooks/x/ping", &none, Scope::Admin),
+            (Method::GET, "/v1/webhooksx", &none, Scope::Read),
         ] {
             assert_eq!(scope(&method, path, headers), needed, "{method} {path}");
         }

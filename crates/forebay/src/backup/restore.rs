@@ -32,6 +32,9 @@ use crate::{layout, out};
 /// What the jobs of a restored copy say.
 const JOBS_REASON: &str = "the data was restored from a backup, and the original may have run \
                            this job; to run it here: forebay jobs requeue";
+/// What the webhooks of a restored copy say.
+const HOOKS_REASON: &str = "the data was restored from a backup, and the original may still send the same \
+                            events; to send them from here, enable the webhook";
 /// Name of the file that says that a directory is being restored, and may be removed.
 const MARKER: &str = "forebay-restoring";
 /// Maximum number of findings that an error names.
@@ -266,6 +269,10 @@ fn check_all(data: &Path, intake: IntakeOptions, interrupt: &Interrupt) -> anyho
             }
         }
     }
+    let hooks = layout::webhooks(data);
+    if let Err(error) = forebay_webhooks::check(&hooks) {
+        findings.push(format!("webhooks: {}", forebay_base::error_chain::chain(&error)));
+    }
     if !findings.is_empty() {
         let count = findings.len();
         findings.truncate(FINDINGS_SHOWN);
@@ -275,6 +282,8 @@ fn check_all(data: &Path, intake: IntakeOptions, interrupt: &Interrupt) -> anyho
             findings.join("\n")
         );
     }
+    forebay_webhooks::pause_all(&hooks, HOOKS_REASON)
+        .context("cannot pause the restored webhooks")?;
     let dir = layout::jobs(data);
     if dir.exists() { fail_jobs(&dir) } else { Ok(0) }
 }

@@ -19,10 +19,10 @@ const IMAGE: &str = "backup-image";
 const LOCK: &str = "backup.lock";
 
 /// The subsystems' directories that one process has open at a time.
-const LOCKED: [&str; 4] = ["intake", "jobs", "events", "cache"];
+const LOCKED: [&str; 5] = ["intake", "jobs", "webhooks", "events", "cache"];
 
 /// Files that are derived from others, belong to a running process or to this copy alone, by their paths.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 12] = [
     "intake/catalogue.sqlite",
     "intake/catalogue-fsck.sqlite",
     "intake/catalogue-damaged.sqlite",
@@ -33,6 +33,7 @@ const LEFT_OUT: [&str; 11] = [
     "intake/spill",
     "intake/staging",
     "pipelines.sqlite-shm",
+    "webhooks/state.sqlite-shm",
     "inventories/.temporary",
 ];
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
-use forebay_intake::fsck::{FsckProgress, FsckReport, fsck};
+use forebay_intake::fsck::{Finding, FsckProgress, FsckReport, fsck};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
@@ -37,10 +37,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         bar.set_position(bytes);
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| {
+    let mut report = report.map_err(|error| {
         let text = format!("cannot check {}", dir.display());
         crate::exit::Coded::wrap(Exit::Start, text, error.into())
     })?;
+    let hooks = crate::layout::webhooks(&config.process.data);
+    if let Err(error) = forebay_webhooks::check(&hooks) {
+        report.findings.push(Finding {
+            kind: "webhooks",
+            message: forebay_base::error_chain::chain(&error).to_string(),
+            sha256: None,
+            path: Some(hooks),
+            names: Vec::new(),
+        });
+    }
     if args.json {
         let sound = report.findings.is_empty();
         let mut json = serde_json::to_value(&report)?;

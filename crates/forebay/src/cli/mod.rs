@@ -50,6 +50,7 @@ mod server;
 mod settings;
 mod tour;
 mod uploads;
+mod webhooks;
 
 // The reviewed help is that of the build that is shipped.
 #[cfg(all(test, not(feature = "peers")))]
@@ -124,6 +125,9 @@ enum Command {
     /// List, follow, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// Create, test and follow the webhooks of a server.
+    #[command(subcommand)]
+    Webhooks(webhooks::Command),
     /// List and remove the unfinished uploads of a server.
     #[command(subcommand)]
     Uploads(uploads::Command),
@@ -170,6 +174,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
+        Command::Webhooks(command) => webhooks::run(&command),
         Command::Uploads(command) => uploads::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),

@@ -99,6 +99,20 @@ impl<'a> Server<'a> {
         self.answer(request.send(body.to_string()))
     }
 
+    pub(super) fn patch_json(
+        &self,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<String> {
+        let request = ureq::patch(format!("{}{path}", self.url));
+        let mut request = request.config().http_status_as_error(false).build();
+        request = request.header("content-type", "application/json");
+        if let Some(key) = self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answer(request.send(body.to_string()))
+    }
+
     /// The URL of a path.
     pub(super) fn address(&self, path: &str) -> String {
         format!("{}{path}", self.url)

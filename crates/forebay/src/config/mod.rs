@@ -22,6 +22,7 @@ mod resolve;
 mod settings;
 mod show;
 mod value;
+mod webhooks;
 
 #[cfg(test)]
 mod tests;

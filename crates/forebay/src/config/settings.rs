@@ -22,6 +22,7 @@ use super::origin::{Hosts, Origins};
 use super::pipelines::Schedules;
 use super::resolve::Resolved;
 use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Percent, Toml, Value};
+use super::webhooks::AllowedReceivers;
 
 /// One setting, as the rest of the program sees it.
 #[derive(Debug)]
@@ -475,6 +476,31 @@ settings! {
         ended_kept("jobs.ended_kept"): HumanDuration = "1d";
         /// How long failed jobs are known, with their bodies, and can be queued again.
         failed_kept("jobs.failed_kept"): HumanDuration = "7d";
+    }
+    /// Webhooks: events that are sent to HTTP receivers.
+    webhooks: Webhooks {
+        /// Receivers that are permitted beside the public Internet, also without TLS: host names,
+        /// addresses and networks, separated by commas: hooks.internal,10.1.0.0/16. Empty: none.
+        allow("webhooks.allow"): AllowedReceivers = "";
+        /// Maximum number of webhooks. Each sends one request at a time. More are refused with 429.
+        hooks_max("webhooks.hooks_max"): u32 = "100";
+        /// Number of ended deliveries that are known of each webhook.
+        deliveries_kept("webhooks.deliveries_kept"): u32 = "200";
+        /// Time limit for a receiver to answer.
+        timeout("webhooks.timeout"): HumanDuration = "15s";
+        /// Delay before a failed request is repeated. It doubles each time, and is shortened at
+        /// random by up to half.
+        retry_first("webhooks.retry_first"): HumanDuration = "5s";
+        /// Maximum delay between two attempts.
+        retry_max("webhooks.retry_max"): HumanDuration = "1h";
+        /// Number of attempts after which an event that the receiver refuses is given up, if it
+        /// takes others meanwhile.
+        attempts_max("webhooks.attempts_max"): u32 = "24";
+        /// How long every request to a receiver may fail before its webhook is disabled.
+        disable_after("webhooks.disable_after"): HumanDuration = "5d";
+        /// Maximum number of bytes of log that a webhook that is behind keeps from being freed.
+        /// Beyond it, events of data that was deleted may be lost, which the webhook reports.
+        log_held_max("webhooks.log_held_max"): ByteSize = "1GiB";
     }
     /// Pipelines the server runs.
     pipelines: Pipelines {

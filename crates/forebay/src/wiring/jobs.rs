@@ -14,8 +14,11 @@ use crate::layout;
 use crate::serve::Subsystem;
 
 /// Opens the queue in the data directory. From here on the intake remembers the requests of jobs that may
-/// still run, so this comes right after opening it.
-pub(super) fn open(config: &Config, intake: &Intake) -> anyhow::Result<Arc<dyn Subsystem>> {
+/// still run, so this comes right after opening it. Also returns the queue to those that follow it.
+pub(super) fn open(
+    config: &Config,
+    intake: &Intake,
+) -> anyhow::Result<(Arc<dyn Subsystem>, Queue)> {
     let from = &config.jobs;
     let options = Options {
         durability: from.durability,
@@ -38,5 +41,5 @@ pub(super) fn open(config: &Config, intake: &Intake) -> anyhow::Result<Arc<dyn S
     tracing::info!(waiting, workers = stats.workers, "job queue open");
     let held = queue.clone();
     intake.hold_requests(move || i64::try_from(held.oldest_runnable_ms()?).ok());
-    Ok(Arc::new(Jobs::new(queue)))
+    Ok((Arc::new(Jobs::new(queue.clone())), queue))
 }

@@ -15,6 +15,7 @@ pub(crate) mod inventory;
 mod jobs;
 mod pipelines;
 pub(crate) mod s3;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ pub(crate) fn open(config: &Config, ports: &Ports) -> anyhow::Result<Vec<Arc<dyn
     if let Some(port) = &ports.s3 {
         port.open(&files);
     }
-    let jobs = jobs::open(config, &files)?;
+    let (jobs, queue) = jobs::open(config, &files)?;
+    let webhooks = webhooks::open(config, &files, &queue);
     let mut subsystems = vec![intake];
     if config.events.enabled {
         subsystems.push(events::open(config)?);
@@ -47,7 +49,9 @@ pub(crate) fn open(config: &Config, ports: &Ports) -> anyhow::Result<Vec<Arc<dyn
     if config.cache.enabled {
         subsystems.push(cache::open(config)?);
     }
-    // The last one, so that it stops before what its jobs use.
+    // So that it stops before what its jobs use.
     subsystems.push(jobs);
+    // The last one: it follows the logs of others, and is in an image before them.
+    subsystems.push(webhooks);
     Ok(subsystems)
 }

@@ -58,3 +58,4 @@ mod tls;
 mod tour;
 mod uploads_kill;
 mod uploads_limits;
+mod webhooks;

@@ -89,6 +89,9 @@ pub struct FilePut<'a> {
     pub created: bool,
     /// Whether what the name referred to before is kept as a version.
     pub keeps: bool,
+    /// Whether the name was given to the bytes of another name, or its attributes were changed: no bytes
+    /// were received.
+    pub derived: bool,
     /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
     /// Where the bytes are.

@@ -11,6 +11,7 @@ mod crash_oracle;
 mod edits;
 mod elsewhere;
 mod erasure;
+mod feed;
 mod flips;
 mod forward_changes;
 mod forward_crash;

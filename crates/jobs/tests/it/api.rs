@@ -239,6 +239,56 @@ fn a_shortened_log_says_the_same() {
 }
 
 #[test]
+fn the_ends_of_jobs_are_followed_by_position_also_behind_a_shortened_log() {
+    let (clock, disk) = (clock(), SimFs::new(1));
+    let queue = open(&disk, &clock);
+    let (workers, _) = workers();
+    let begin = queue.acknowledged();
+    let ids: Vec<JobId> = block_on(async {
+        let mut ids = Vec::new();
+        for order in ["ok", "bad", "ok"] {
+            ids.push(submit(&queue, order).await.unwrap().id);
+            while queue.run_one(&workers).await {}
+        }
+        ids
+    });
+    let follow = |mut at: u64| {
+        let (mut seen, mut lost) = (Vec::new(), false);
+        loop {
+            let found = queue.endings(at, 1).unwrap();
+            lost |= found.lost.is_some();
+            let ends = found.endings.iter();
+            seen.extend(ends.map(|end| (end.id, end.status, end.order.clone(), end.is_restated)));
+            if found.reached == at {
+                return (seen, lost, at);
+            }
+            at = found.reached;
+        }
+    };
+    let expected = |is_restated: bool| {
+        let order = |text: &'static str| Some(bytes::Bytes::from_static(text.as_bytes()));
+        vec![
+            (ids[0], Status::Completed, order("ok"), is_restated),
+            (ids[1], Status::Failed, order("bad"), is_restated),
+            (ids[2], Status::Completed, order("ok"), is_restated),
+        ]
+    };
+    let (seen, lost, reached) = follow(begin);
+    assert_eq!((seen, lost), (expected(false), false));
+    queue.shorten().unwrap();
+    // One that had read everything only meets the same again, and knows it by that.
+    assert_eq!(follow(reached).0, expected(true));
+    let before = queue.acknowledged();
+    for _ in 0..3 {
+        queue.shorten().unwrap();
+    }
+    let (seen, lost, end) = follow(begin);
+    // Segments are truncated whole: whether one was depends on their size.
+    assert!(seen.ends_with(&expected(true)) && (lost || seen.len() > 3), "{seen:?}");
+    assert!(end > before);
+}
+
+#[test]
 fn lists_are_pages_by_status_from_the_newest() {
     let (clock, disk) = (clock(), SimFs::new(1));
     let queue = open(&disk, &clock);

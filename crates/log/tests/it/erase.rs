@@ -59,6 +59,35 @@ fn pages_of_dead_neighbours_are_given_back() {
 }
 
 #[test]
+fn a_reader_counts_the_erased_entries_that_it_passes() {
+    let disk = SimFs::new(0);
+    let log = open(&disk, 4096).unwrap();
+    let entries = fill(&log, 60, 100);
+    let segment = log.segments().unwrap()[0];
+    let dead: BTreeSet<Lsn> = [1, 2, 3, 5, 9].map(|at| entries[at].lsn).into();
+    log.erase(segment.base, &mut |lsn| dead.contains(&lsn)).unwrap();
+    let mut reader = log.reader(entries[0].lsn);
+    let mut passed = Vec::new();
+    loop {
+        let read = reader.next().unwrap().is_some();
+        passed.extend(reader.take_erased().map(|erased| (erased.from, erased.to, erased.entries)));
+        if !read {
+            break;
+        }
+    }
+    let [a, b, c] = [(1, 3), (5, 5), (9, 9)]
+        .map(|(first, last)| (entries[first].lsn, entries[last].end, (last - first + 1) as u64));
+    assert_eq!(passed, [a, b, c]);
+    // Not asked for, they add up; from inside a run it is at least one.
+    let mut reader = log.reader(entries[2].lsn);
+    while reader.next().unwrap().is_some() {}
+    let erased = reader.take_erased().unwrap();
+    assert_eq!((erased.from, erased.to), (entries[2].lsn, entries[9].end));
+    assert!(erased.entries >= 3, "{erased:?}");
+    assert_eq!(reader.take_erased(), None);
+}
+
+#[test]
 fn erasing_again_joins_what_was_apart() {
     let disk = SimFs::new(0);
     let log = open(&disk, 1 << 20).unwrap();

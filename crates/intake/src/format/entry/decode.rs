@@ -89,7 +89,7 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut
     })?;
     let flags_offset = decoder.offset();
     let flags = decoder.u8("flags")?;
-    if flags > 15 {
+    if flags > 31 {
         let (offset, found) = (flags_offset, flags.into());
         return Err(DecodeError::Value { field: "flags", offset, found });
     }
@@ -134,6 +134,7 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut
         replaced: flags & 2 != 0,
         created: flags & 4 != 0,
         keeps: flags & 8 != 0,
+        derived: flags & 16 != 0,
         idempotency,
         place,
     })

@@ -34,7 +34,8 @@ impl FilePut<'_> {
             u8::from(self.duplicate)
                 | u8::from(self.replaced) << 1
                 | u8::from(self.created) << 2
-                | u8::from(self.keeps) << 3,
+                | u8::from(self.keeps) << 3
+                | u8::from(self.derived) << 4,
         );
         out.extend_from_slice(&self.created_ms.to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());

@@ -56,6 +56,7 @@ fn put_with(bytes: &[u8], attributes: Attributes) -> Vec<u8> {
         replaced: true,
         created: false,
         keeps: false,
+        derived: false,
         idempotency: Some(record()),
         place: BlobPlace::Inline(bytes),
     };
@@ -229,7 +230,10 @@ fn every_kind_of_entry_reads_back() {
 fn a_flag_that_means_nothing_yet_is_refused() {
     let mut encoded = put(b"hello");
     encoded[4] |= 16;
-    let refused = DecodeError::Value { field: "flags", offset: 4, found: 18 };
+    let Ok(Entry::FilePut(put)) = Entry::decode(&encoded) else { panic!("a put") };
+    assert!(put.derived);
+    encoded[4] |= 32;
+    let refused = DecodeError::Value { field: "flags", offset: 4, found: 50 };
     assert_eq!(Entry::decode(&encoded), Err(refused));
 }
 

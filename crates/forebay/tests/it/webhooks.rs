@@ -1,0 +1,386 @@
+//! Webhooks of a running server: what was acknowledged reaches the receiver, signed, with stable ids, whatever kills
+//! the server; and what operators see and do.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver as Arrivals, Sender, channel};
+use std::time::Instant;
+
+use forebay_base::fs::sim::Rng;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{HANG, Sent, Server, agent, run, run_ok, stderr};
+
+/// Settings that permit receivers on this machine, and repeat soon.
+const SETTINGS: [&str; 4] =
+    ["--set", "webhooks.allow=127.0.0.0/8", "--set", "webhooks.retry_first=50ms"];
+
+/// A request as the receiver got it.
+#[derive(Debug, Clone)]
+struct Request {
+    id: String,
+    body: Value,
+}
+
+impl Request {
+    fn kind(&self) -> &str {
+        self.body["type"].as_str().unwrap()
+    }
+
+    fn name(&self) -> &str {
+        self.body["data"]["name"].as_str().unwrap_or_default()
+    }
+}
+
+/// A receiver in this process.
+struct Receiver {
+    address: SocketAddr,
+    arrivals: Arrivals<Request>,
+}
+
+impl Receiver {
+    /// * `refuses`: of this many requests one is answered 500.
+    fn start(refuses: Option<u64>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, arrivals) = channel();
+        std::thread::spawn(move || {
+            let mut rng = Rng::new(9);
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let refused = refuses.is_some_and(|of| rng.below(of.try_into().unwrap()) == 0);
+                // A client that was killed leaves half a request.
+                serve(stream, refused, &sender).unwrap_or_default();
+            }
+        });
+        Self { address, arrivals }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/in", self.address)
+    }
+
+    /// The next request.
+    fn next(&self) -> Request {
+        self.arrivals.recv_timeout(HANG).unwrap()
+    }
+}
+
+fn serve(mut stream: TcpStream, refused: bool, to: &Sender<Request>) -> Option<()> {
+    stream.set_read_timeout(Some(HANG)).ok()?;
+    let mut bytes = Vec::new();
+    let (head, at, size) = loop {
+        let mut piece = [0; 8_192];
+        let count = stream.read(&mut piece).ok().filter(|count| *count > 0)?;
+        bytes.extend_from_slice(piece.get(..count)?);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some(end) = text.find("\r\n\r\n") else { continue };
+        let head = text.get(..end)?.to_owned();
+        let size = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+        let size: usize = size.parse().ok()?;
+        if bytes.len() >= end + 4 + size {
+            break (head, end + 4, size);
+        }
+    };
+    let header = |name: &str| {
+        let found = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        found.map(str::to_owned)
+    };
+    let body = serde_json::from_slice(bytes.get(at..at + size)?).ok()?;
+    let status = if refused { "500 No" } else { "200 OK" };
+    if !refused {
+        assert!(header("webhook-signature")?.starts_with("v1,"), "{head}");
+        to.send(Request { id: header("webhook-id")?, body }).ok()?;
+    }
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(answer.as_bytes()).ok()
+}
+
+/// The status and the JSON of an answer.
+fn read(sent: Sent) -> (u16, Value) {
+    let mut answer = sent.unwrap();
+    let text = answer.body_mut().read_to_string().unwrap();
+    (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+fn create(server: &Server, body: &Value) -> (u16, Value) {
+    read(agent().post(format!("{}/v1/webhooks", server.url)).send(body.to_string()))
+}
+
+fn get(server: &Server, target: &str) -> (u16, Value) {
+    read(agent().get(format!("{}{target}", server.url)).call())
+}
+
+fn put(server: &Server, name: &str, bytes: &[u8]) -> bool {
+    let sent = agent().put(format!("{}/v1/files/in/{name}", server.url)).send(bytes);
+    sent.is_ok_and(|answer| matches!(answer.status().as_u16(), 200 | 201))
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_missed_though_the_server_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(Some(5));
+    let mut rng = Rng::new(3);
+    let (mut acknowledged, mut sent) = (Vec::new(), 0);
+    let mut server = Server::start(&dir, &SETTINGS);
+    let (status, hook) = create(&server, &json!({ "url": receiver.url(), "events": ["file.*"] }));
+    assert_eq!(status, 201, "{hook}");
+    for _ in 0..4 {
+        let count = 5 + rng.below(25);
+        std::thread::scope(|scope| {
+            let (acks, acked) = channel();
+            let (server, acknowledged, sent) = (&server, &mut acknowledged, &mut sent);
+            scope.spawn(move || {
+                loop {
+                    let name = format!("{sent}");
+                    *sent += 1;
+                    if !put(server, &name, name.as_bytes()) {
+                        return;
+                    }
+                    acknowledged.push(name);
+                    if acks.send(()).is_err() {
+                        return;
+                    }
+                }
+            });
+            // Killed between two acknowledgements, while events are being sent.
+            for _ in 0..count {
+                acked.recv_timeout(HANG).unwrap();
+            }
+            server.signal("KILL");
+        });
+        assert_eq!(server.wait(), None);
+        server = Server::start(&dir, &SETTINGS);
+    }
+    let mut ids: BTreeMap<String, String> = BTreeMap::new();
+    let mut order: Vec<usize> = Vec::new();
+    while !acknowledged.iter().all(|name| ids.contains_key(name)) {
+        let request = receiver.next();
+        assert_eq!(request.kind(), "file.stored");
+        match ids.get(request.name()) {
+            Some(id) => assert_eq!(id, &request.id, "an event has one id"),
+            None => {
+                order.push(request.name().parse().unwrap());
+                ids.insert(request.name().to_owned(), request.id);
+            }
+        }
+    }
+    let mut unique: Vec<&String> = ids.values().collect();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), ids.len(), "two events have two ids");
+    assert!(acknowledged.len() > 20);
+    // Events that were refused three times in a row may be late, nothing else.
+    let late = order.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert!(late * 10 <= order.len(), "{late} of {}", order.len());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let report: Value = serde_json::from_slice(&run(&dir, &["fsck", "--json"]).stdout).unwrap();
+    assert_eq!(report["sound"], true, "{report}");
+}
+
+/// Completes a resumable upload of a small file.
+fn upload(server: &Server) {
+    let answer = agent()
+        .post(format!("{}/v1/uploads", server.url))
+        .header("tus-resumable", "1.0.0")
+        .header("upload-length", "3")
+        .header("content-type", "application/offset+octet-stream")
+        .header("upload-metadata", "filename dXBsb2FkZWQ=,namespace aW4=")
+        .send("abc");
+    assert_eq!(answer.unwrap().status().as_u16(), 201);
+}
+
+#[test]
+fn every_kind_of_event_arrives_with_what_happened() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(None);
+    let server = Server::start(&dir, &SETTINGS);
+    let (status, _) = create(&server, &json!({ "url": receiver.url() }));
+    assert_eq!(status, 201);
+    let post = |target: &str, body: &Value| {
+        let sent = agent()
+            .post(format!("{}{target}", server.url))
+            .header("content-type", "application/json")
+            .send(body.to_string());
+        let (status, answer) = read(sent);
+        assert!(matches!(status, 200..=202), "{target}: {status} {answer}");
+    };
+    let name = |name: &str| json!({ "namespace": "in", "name": name });
+    assert!(put(&server, "a", b"bytes"));
+    post("/v1/files/copy", &json!({ "files": [{ "from": name("a"), "to": name("b") }] }));
+    post("/v1/files/move", &json!({ "files": [{ "from": name("b"), "to": name("c") }] }));
+    let patch = agent().patch(format!("{}/v1/files/in/c", server.url));
+    let (status, answer) = read(patch.send(json!({ "comment": "new" }).to_string()));
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        agent().delete(format!("{}/v1/files/in/a", server.url)).call().unwrap().status(),
+        204
+    );
+    post("/v1/documents/orders?target=table", &json!({ "a": 1 }));
+    upload(&server);
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        let request = receiver.next();
+        let data = &request.body["data"];
+        assert_eq!(
+            data["namespace"],
+            if request.kind() == "documents.accepted" { "orders" } else { "in" }
+        );
+        seen.push(format!("{} {}", request.kind(), request.name()));
+        match request.kind() {
+            "file.moved" => assert_eq!(data["from"], name("b")),
+            "documents.accepted" => {
+                assert_eq!((&data["count"], &data["target"]), (&json!(1), &json!("table")))
+            }
+            "file.stored" => assert!(data["sha256"].is_string() && data["size"].is_u64(), "{data}"),
+            _ => {}
+        }
+    }
+    assert_eq!(
+        seen,
+        [
+            "file.stored a",
+            "file.copied b",
+            "file.moved c",
+            "file.changed c",
+            "file.deleted a",
+            "documents.accepted ",
+            "file.stored uploaded",
+            "upload.completed uploaded"
+        ]
+    );
+    the_end_of_a_job_arrives(&server, &receiver);
+}
+
+/// Jobs, from their own log; the file that one stores is an event too.
+fn the_end_of_a_job_arrives(server: &Server, receiver: &Receiver) {
+    let sent = agent().put(format!("{}/v1/files/in/job?async=true", server.url)).send("x");
+    let (status, accepted) = read(sent);
+    assert_eq!(status, 202);
+    let mut kinds = Vec::new();
+    for _ in 0..2 {
+        let request = receiver.next();
+        if request.kind() == "job.completed" {
+            let data = &request.body["data"];
+            assert_eq!((&data["job_id"], &data["method"]), (&accepted["job_id"], &json!("PUT")));
+        }
+        kinds.push(request.kind().to_owned());
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["file.stored", "job.completed"]);
+}
+
+fn key(dir: &TempDir, scope: &str) -> String {
+    let made = run_ok(dir, &["key", "new", "--name", scope, "--scope", scope, "--json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    made["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn only_admin_keys_use_webhooks_and_receivers_on_private_addresses_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (admin, writer) = (key(&dir, "admin"), key(&dir, "write"));
+    let server = Server::start(&dir, &[]);
+    let as_key = |key: &str, method: &str, target: &str| {
+        server.ask(method, target, &format!("authorization: Bearer {key}\r\n")).status
+    };
+    for (method, target) in [("GET", "/v1/webhooks"), ("DELETE", "/v1/webhooks/x")] {
+        assert_eq!(as_key(&writer, method, target), 403, "{method} {target}");
+    }
+    assert_eq!(as_key(&admin, "GET", "/v1/webhooks"), 200);
+    for url in [
+        "http://127.0.0.1/",
+        "https://localhost.example@127.0.0.1/",
+        "https://2130706433/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://169.254.169.254/latest",
+        "http://hooks.example.com/",
+    ] {
+        let sent = agent()
+            .post(format!("{}/v1/webhooks", server.url))
+            .header("authorization", format!("Bearer {admin}"))
+            .send(json!({ "url": url }).to_string());
+        let (status, answer) = read(sent);
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (400, &json!("webhook_url")),
+            "{url}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn operators_create_test_follow_and_restore_webhooks() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(None);
+    let mut server = Server::start(&dir, &SETTINGS);
+    let url = server.url.clone();
+    let webhooks = |args: &[&str]| {
+        let all = [&["webhooks"], args, &["--server", &url, "--json"]].concat();
+        serde_json::from_str::<Value>(&run_ok(&dir, &all)).unwrap_or_default()
+    };
+    let hook = webhooks(&["add", &receiver.url(), "--event", "file.stored", "--prefix", "a"]);
+    let id = hook["webhook_id"].as_str().unwrap().to_owned();
+    let secret = hook["secret"].as_str().unwrap().to_owned();
+    assert!(secret.starts_with("whsec_"));
+    let shown = webhooks(&["show", &id]);
+    assert!(shown["secret"].is_null() && shown["enabled"] == true, "{shown}");
+    assert_eq!(webhooks(&["ping", &id])["state"], "delivered");
+    assert_eq!(receiver.next().kind(), "ping");
+    assert!(put(&server, "b", b"x") && put(&server, "a1", b"y"));
+    let request = receiver.next();
+    assert_eq!(request.name(), "a1");
+    let deadline = Instant::now() + HANG;
+    let delivered = loop {
+        let found = webhooks(&["deliveries", &id, "--state", "delivered"]);
+        if found["deliveries"].as_array().unwrap().len() == 2 {
+            break found["deliveries"][0].clone();
+        }
+        assert!(Instant::now() < deadline, "{found}");
+    };
+    assert_eq!(delivered["event_id"], json!(request.id));
+    let number = delivered["delivery_id"].to_string();
+    let (status, whole) = get(&server, &format!("/v1/webhooks/{id}/deliveries/{number}"));
+    assert_eq!((status, &whole["payload"]), (200, &request.body));
+    webhooks(&["redeliver", &id, &number]);
+    let again = receiver.next();
+    assert_eq!((again.id, again.body), (request.id, request.body));
+    let rotated = webhooks(&["rotate", &id, "--overlap", "1h"]);
+    assert_ne!(rotated["secret"].as_str().unwrap(), secret);
+    assert_eq!(rotated["webhook"]["secret_number"], 2);
+    assert_eq!(webhooks(&["set", &id, "--enabled", "false"])["enabled"], false);
+    assert_eq!(webhooks(&["set", &id, "--enabled", "true", "--prefix", ""])["prefix"], Value::Null);
+    let text = server.get("/metrics").body;
+    assert!(text.contains("forebay_webhooks_deliveries_total{result=\"delivered\"}"), "{text}");
+    assert!(text.contains("forebay_webhooks_oldest_waiting_seconds"), "{text}");
+    // A copy has the webhook, and sends nothing until that is wanted.
+    run_ok(&dir, &["backup", "backups", "--server", &server.url]);
+    run_ok(&dir, &["restore", "backups", "--data", "copy"]);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    server = Server::start(&dir, &[&["--data", "copy"], &SETTINGS[..]].concat());
+    let (_, restored) = get(&server, &format!("/v1/webhooks/{id}"));
+    assert_eq!(restored["enabled"], false, "{restored}");
+    assert!(restored["reason"].as_str().unwrap().contains("restored"));
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    // Damage of its state is named, and stops nothing else.
+    let state = dir.path().join("copy/webhooks/state.sqlite");
+    let size = std::fs::metadata(&state).unwrap().len();
+    let mut bytes = std::fs::read(&state).unwrap();
+    bytes.iter_mut().skip(4_096).for_each(|byte| *byte ^= 0x55);
+    assert!(size > 4_096);
+    std::fs::write(&state, bytes).unwrap();
+    let output = run(&dir, &["fsck", "--data", "copy", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["findings"][0]["kind"], "webhooks", "{report}");
+    let server = Server::start(&dir, &["--data", "copy"]);
+    assert_eq!(get(&server, "/v1/webhooks").0, 503);
+    let ready = server.get("/readyz");
+    assert!(ready.status == 200 && ready.body.contains("webhook"), "{ready:?}");
+    assert!(put(&server, "still", b"works"));
+}
