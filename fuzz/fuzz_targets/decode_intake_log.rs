@@ -29,6 +29,14 @@ fn encode(entry: &Entry<'_>) -> Vec<u8> {
             bytes
         }
         Entry::Delete(delete) => delete.encode(),
+        Entry::FileMove(moved) => moved.encode(),
+        Entry::Namespace(change) => change.encode(),
+        Entry::VersionsErased(erased) => erased.encode(),
+        Entry::NewestErased(erased) => erased.encode(),
+        Entry::DocumentChange(change) => {
+            [change.encode_header(), change.document().to_vec()].concat()
+        }
+        Entry::DocumentsDropped(dropped) => dropped.encode(),
         Entry::DocumentChunk(chunk) => {
             append(encode_chunk_header(chunk.request, count(&chunk.documents)), &chunk.documents)
         }

@@ -27,7 +27,7 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{
     AdditionalProperties, Array, ComponentsBuilder, KnownFormat, ObjectBuilder, OneOfBuilder,
-    SchemaFormat,
+    SchemaFormat, SchemaType,
 };
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Schema, Tag, Type};
@@ -39,6 +39,8 @@ use crate::problem::ProblemBody;
 pub(crate) const LINES: &str = "application/x-ndjson";
 /// Any bytes.
 pub(crate) const BYTES: &str = "application/octet-stream";
+/// Bytes of a media type that depends on what they are.
+pub(crate) const ANY: &str = "*/*";
 /// Text for people and simple programs.
 pub(crate) const TEXT: &str = "text/plain";
 /// A page for browsers.
@@ -254,6 +256,14 @@ impl Operation {
     #[must_use]
     pub(crate) fn words(self, status: u16, kind: &str, text: &str) -> Self {
         self.answer(status, text, Some((kind, word(None))))
+    }
+
+    /// Answers this status with server-sent events. The description of a whole body cannot say what one event
+    /// is, so the schema permits anything.
+    #[must_use]
+    pub(crate) fn sent_events(self, status: u16, text: &str) -> Self {
+        let anything = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
+        self.answer(status, text, Some(("text/event-stream", anything.into())))
     }
 
     /// Answers this status without a body.

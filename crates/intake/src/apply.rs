@@ -26,7 +26,7 @@ use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{
     BlobPlace, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove, FilePut,
-    NamespaceChange, Outcome, VersionsErased,
+    NamespaceChange, NewestErased, Outcome, VersionsErased,
 };
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
@@ -358,6 +358,10 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
         Entry::VersionsErased(VersionsErased { namespace, name, ids, .. }) => {
             let (namespace, name, ids) = (namespace.clone(), name.clone(), ids.as_slice().into());
             (Change::VersionsErased { namespace, name, ids }, None)
+        }
+        Entry::NewestErased(NewestErased { namespace, name, id, current, .. }) => {
+            let (namespace, name, id, current) = (namespace.clone(), name.clone(), *id, *current);
+            (Change::NewestErased { namespace, name, id, current, file: None }, None)
         }
         Entry::Delete(Delete { deleted_ms, namespace, name, keeps, idempotency }) => {
             let answered = idempotency.map(|record| Answered {

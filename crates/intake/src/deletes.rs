@@ -15,6 +15,15 @@ use crate::format::{Delete, IdempotencyRecord};
 use crate::pending::{NameKey, NameSeen, Pending, Queued};
 use crate::shared::Shared;
 
+/// A name that was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    /// Position of the entry that deleted it.
+    pub id: u64,
+    /// Whether what it referred to is kept as a version, and the deletion as another with this id.
+    pub keeps: bool,
+}
+
 /// The result of a delete under the lock.
 enum DeleteStep {
     /// The catalogue has to be queried first.
@@ -26,33 +35,33 @@ enum DeleteStep {
     /// The condition does not hold, because of an entry that ends at this position.
     Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
-    Appended(Lsn),
+    Appended(Deletion, Lsn),
 }
 
 impl Shared {
-    /// Deletes a name; returns `false` if it does not exist.
+    /// Deletes a name; returns `None` if it does not exist.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         key: &NameKey,
         condition: &Condition,
         idempotency: Option<IdempotencyRecord>,
-    ) -> Result<bool, IntakeError> {
+    ) -> Result<Option<Deletion>, IntakeError> {
         self.wait_for_room().await?;
         let mut asked: Option<(u64, Option<Arc<FileRecord>>)> = None;
         loop {
             match self.delete_step(key, condition, idempotency, asked.take())? {
                 DeleteStep::Absent(end) => {
                     self.certain(end).await?;
-                    return Ok(false);
+                    return Ok(None);
                 }
                 DeleteStep::Refused(error, end) => {
                     self.certain(end).await?;
                     return Err(error);
                 }
                 DeleteStep::Full => self.log.room(16_384).await,
-                DeleteStep::Appended(end) => {
+                DeleteStep::Appended(deletion, end) => {
                     self.committed(end).await?;
-                    return Ok(true);
+                    return Ok(Some(deletion));
                 }
                 DeleteStep::Ask(generation) => {
                     let before = self.stored(key)?;
@@ -82,22 +91,21 @@ impl Shared {
         if let Err(error) = condition.check(before.as_deref()) {
             return Ok(DeleteStep::Refused(error, before_end));
         }
-        if before.is_none() {
-            return Ok(DeleteStep::Absent(before_end));
-        }
-        let end = self.append_delete(&mut pending, key, idempotency)?;
-        Ok(end.map_or(DeleteStep::Full, DeleteStep::Appended))
+        let Some(before) = before else { return Ok(DeleteStep::Absent(before_end)) };
+        let appended = self.append_delete(&mut pending, key, before.id, idempotency)?;
+        Ok(appended.map_or(DeleteStep::Full, |(deletion, end)| DeleteStep::Appended(deletion, end)))
     }
 
     fn append_delete(
         &self,
         pending: &mut Pending,
         key: &NameKey,
+        before: u64,
         idempotency: Option<IdempotencyRecord>,
-    ) -> Result<Option<Lsn>, IntakeError> {
+    ) -> Result<Option<(Deletion, Lsn)>, IntakeError> {
         let deleted_ms = self.now_ms();
         let (namespace, name) = key.clone();
-        let keeps = pending.keeps_versions(&namespace);
+        let keeps = pending.keeps_version(&namespace, before);
         let entry = Delete { deleted_ms, namespace, name, keeps, idempotency };
         let Appended { lsn, end, .. } = match self.log.try_append(&[&entry.encode()]) {
             Ok(appended) => appended,
@@ -111,6 +119,6 @@ impl Shared {
         let kept_ms = keeps.then_some(deleted_ms);
         let change = Change::Delete { namespace, name, kept_ms };
         self.queue(pending, Queued { lsn, end, change, answered });
-        Ok(Some(end))
+        Ok(Some((Deletion { id: lsn.0, keeps }, end)))
     }
 }

@@ -120,17 +120,33 @@ impl Intake {
     /// * Returns whether it had none.
     ///
     /// # Errors
-    /// [`IntakeError::Rejected`] with the code `namespaces` if there are [`NAMESPACE_RECORDS_MAX`]
-    /// already. Others as [`Intake::put`].
+    /// As [`Intake::change_namespace`].
     pub async fn set_namespace(
         &self,
         namespace: &Namespace,
         attributes: Attributes,
     ) -> Result<bool, IntakeError> {
+        self.change_namespace(namespace, |_, _| Ok(attributes.clone())).await
+    }
+
+    /// Changes the attributes of a namespace; one without a record gets one.
+    ///
+    /// * `change`: computes what it is to have from what it has, and from a position of the log that is
+    ///   above the ids of all its files. May be called several times.
+    /// * Returns whether it had no record.
+    ///
+    /// # Errors
+    /// [`IntakeError::Rejected`] with the code `namespaces` if there are [`NAMESPACE_RECORDS_MAX`]
+    /// already. Others as [`Intake::put`], and those of `change`.
+    pub async fn change_namespace(
+        &self,
+        namespace: &Namespace,
+        change: impl Fn(Attributes, u64) -> Result<Attributes, IntakeError> + Send,
+    ) -> Result<bool, IntakeError> {
         let shared = &self.inner.shared;
         shared.wait_for_room().await?;
         loop {
-            match self.set_step(namespace, &attributes)? {
+            match self.set_step(namespace, &change)? {
                 Step::Done { end, changed } => {
                     shared.certain(end).await?;
                     return Ok(changed);
@@ -144,12 +160,14 @@ impl Intake {
     fn set_step(
         &self,
         namespace: &Namespace,
-        attributes: &Attributes,
+        change: &impl Fn(Attributes, u64) -> Result<Attributes, IntakeError>,
     ) -> Result<Step, IntakeError> {
         let shared = &self.inner.shared;
         let mut pending = shared.pending.lock();
         let before = pending.records.records.get(namespace).cloned();
-        if before.as_ref().is_some_and(|record| record.attributes == *attributes) {
+        let had = before.as_ref().map(|record| record.attributes.clone()).unwrap_or_default();
+        let attributes = change(had, shared.log.end().0)?;
+        if before.as_ref().is_some_and(|record| record.attributes == attributes) {
             return Ok(Step::Done { end: pending.records.end, changed: false });
         }
         if before.is_none() && pending.records.records.len() >= NAMESPACE_RECORDS_MAX {
@@ -157,12 +175,13 @@ impl Intake {
             return Err(IntakeError::rejected("namespaces", text));
         }
         let changed_ms = shared.now_ms();
-        let appended = self.append_record(&mut pending, namespace, changed_ms, Some(attributes))?;
+        let appended =
+            self.append_record(&mut pending, namespace, changed_ms, Some(&attributes))?;
         let Some(end) = appended else { return Ok(Step::Full) };
         let record = NamespaceRecord {
             namespace: namespace.clone(),
             created_ms: before.as_ref().map_or(changed_ms, |record| record.created_ms),
-            attributes: attributes.clone(),
+            attributes,
         };
         pending.records.records.insert(namespace.clone(), record);
         Ok(Step::Done { end: Some(end), changed: before.is_none() })

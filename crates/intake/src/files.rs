@@ -322,10 +322,13 @@ impl Shared {
             return Ok(Step::Keep);
         }
         let replaced = before.as_ref().is_some_and(|file| file.digest != new.digest);
-        self.append_put(&mut pending, new, packed, known, replaced, before.is_none())
+        let before = before.map(|file| file.id);
+        self.append_put(&mut pending, new, packed, known, replaced, before)
     }
 
     /// Appends a decided put and queues its change.
+    ///
+    /// * `before`: id of the file that the name referred to.
     fn append_put(
         &self,
         pending: &mut Pending,
@@ -333,8 +336,9 @@ impl Shared {
         packed: Option<&[u8]>,
         known: bool,
         replaced: bool,
-        created: bool,
+        before: Option<u64>,
     ) -> Result<Step, IntakeError> {
+        let created = before.is_none();
         let created_ms = self.now_ms();
         let place = match packed {
             _ if known => BlobPlace::Existing,
@@ -354,16 +358,18 @@ impl Shared {
             duplicate: known,
             replaced,
             created,
-            keeps: !created && pending.keeps_versions(&new.key.0),
+            keeps: before.is_some_and(|id| pending.keeps_version(&new.key.0, id)),
             idempotency: new.idempotency,
             place,
         };
         let keeps = entry.keeps;
-        let header = match new.moved() {
+        let moved = new.origin.as_ref().filter(|origin| origin.is_moved).map(|origin| {
+            let keeps = pending.keeps_version(&origin.key.0, origin.id);
+            (origin.key.clone(), keeps)
+        });
+        let header = match moved.clone() {
             None => entry.encode_header(),
-            Some(from) => {
-                let (from_namespace, from_name) = from.clone();
-                let keeps = pending.keeps_versions(&from_namespace);
+            Some(((from_namespace, from_name), keeps)) => {
                 FileMove { put: entry, from_namespace, from_name, keeps }.encode()
             }
         };
@@ -387,12 +393,9 @@ impl Shared {
             let (status, answer) = (put.status(), put.answer());
             Arc::new(Answered { record, status, answer, created_ms })
         });
-        let change = match new.moved() {
+        let change = match moved {
             None => Change::Put { file, stored, keeps },
-            Some(from) => {
-                let (from, keeps_from) = (from.clone(), pending.keeps_versions(&from.0));
-                Change::Move { file, from, keeps, keeps_from }
-            }
+            Some((from, keeps_from)) => Change::Move { file, from, keeps, keeps_from },
         };
         self.queue(pending, Queued { lsn, end, change, answered });
         Ok(Step::Appended(put, end))

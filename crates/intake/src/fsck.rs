@@ -3,7 +3,7 @@
 //! Offline: the intake's directory is locked meanwhile. First the log is read without changing it.
 //! Only if that finds nothing wrong is it opened as at a start, the catalogue brought up to date, both
 //! views compared with it as far as it reaches, every blob hashed, and every row of both views
-//! verified.
+//! verified. Unfinished uploads are in no log; their files are read on their own.
 //!
 //! Invariants: nothing is repaired or removed; a finding names the blob, where it is kept, and the
 //! names that refer to it; what is damaged stops no other part of the check.
@@ -34,6 +34,7 @@ use crate::format::{BlobPlace, Entry, FilePut};
 use crate::intake::layout;
 use crate::opening::{check_holds, log_options_for_reading, seen_by_views};
 use crate::search;
+use crate::uploads;
 
 /// Maximum number of names in a finding.
 const NAMES_MAX: usize = 5;
@@ -52,7 +53,7 @@ pub struct FsckProgress {
 /// Something that differs from what was stored.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// `log`, `blob`, `catalogue`, `documents`, `search` or `spill`.
+    /// `log`, `blob`, `catalogue`, `documents`, `search`, `spill` or `upload`.
     pub kind: &'static str,
     /// The fault.
     pub message: String,
@@ -83,6 +84,18 @@ pub struct FsckReport {
     pub searchable: u64,
     /// Documents that wait in files for the database they are forwarded to.
     pub spilled: u64,
+    /// Unfinished uploads that can be read, with those whose result is remembered.
+    pub uploads: u64,
+    /// Bytes of unfinished uploads that match their checksums.
+    pub upload_bytes: u64,
+    /// Bytes at the ends of unfinished uploads that were never acknowledged. They are cut off when the
+    /// upload is used.
+    pub upload_torn_bytes: u64,
+    /// Parts of multipart uploads that do not exist any more. They expire.
+    pub upload_orphans: u64,
+    /// Files among the uploads that are none: those that were being created, which the next start
+    /// removes, and foreign ones, which it leaves alone.
+    pub upload_leftovers: u64,
     /// Bytes of a torn tail, which the next start cuts off. Nothing acknowledged is in it.
     pub torn_tail_bytes: u64,
     /// The findings.
@@ -117,6 +130,7 @@ pub fn fsck(
     })?;
     let mut check =
         Check { dir: dir.to_owned(), fs, report: FsckReport::default(), damaged: HashMap::new() };
+    check.uploads()?;
     let documents = Documents::open(dir, &mut check.report.findings)?;
     let mut stored = Stored::open(dir, &mut check.report.findings)?;
     let seen = seen_by_views(stored.seen(), documents.position);
@@ -170,6 +184,24 @@ impl Check {
         self.blobs(log, reader, progress)?;
         self.name_findings(reader)?;
         self.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
+        Ok(())
+    }
+
+    /// Reads the unfinished uploads.
+    fn uploads(&mut self) -> Result<(), OpenError> {
+        let found = uploads::check::check(self.fs.as_ref(), &self.dir)?;
+        self.report.uploads = found.uploads;
+        self.report.upload_bytes = found.bytes;
+        self.report.upload_torn_bytes = found.torn_bytes;
+        self.report.upload_orphans = found.orphans;
+        self.report.upload_leftovers = found.leftovers;
+        self.report.findings.extend(found.findings.into_iter().map(|(path, message)| Finding {
+            kind: "upload",
+            message,
+            sha256: None,
+            path: Some(path),
+            names: Vec::new(),
+        }));
         Ok(())
     }
 

@@ -51,6 +51,7 @@ mod verifier;
 mod versions;
 
 pub use changes::{FileCopy, FileDetails};
+pub use deletes::Deletion;
 pub use documents::forward::{
     Database, DatabaseState, DatabaseStatus, ForwardOptions, QuarantinedNamespace,
 };

@@ -21,6 +21,7 @@ use crate::catalogue::{
     Answered, BlobLocation, BlobRecord, Browse, Browsed, Change, FileFilter, FileRecord,
 };
 use crate::classify::Classified;
+use crate::deletes::Deletion;
 use crate::digest::Digest;
 use crate::documents::ingest::{DocumentIngest, DocumentOptions};
 use crate::documents::{NamespaceInfo, PageLimits, StoredDocument, TableSchema};
@@ -129,7 +130,7 @@ impl Intake {
         Ok(put)
     }
 
-    /// Deletes a name; returns `false` if it does not exist.
+    /// Deletes a name; returns `None` if it does not exist.
     ///
     /// * `idempotency`: the record to store the answer under, if the request had a key.
     ///
@@ -140,9 +141,9 @@ impl Intake {
         key: &NameKey,
         condition: Condition,
         idempotency: Option<IdempotencyRecord>,
-    ) -> Result<bool, IntakeError> {
+    ) -> Result<Option<Deletion>, IntakeError> {
         let deleted = self.inner.shared.delete(key, &condition, idempotency).await?;
-        if deleted {
+        if deleted.is_some() {
             crate::meters::file_deleted();
         }
         Ok(deleted)

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use forebay_log::Lsn;
 
-use crate::catalogue::{
-    Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord, NamespaceRecord,
-};
+use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::digest::Digest;
 use crate::file_namespaces::Records;
 use crate::known::Known;
@@ -144,6 +142,11 @@ impl Pending {
                 Change::Delete { namespace, name, .. } if *namespace == key.0 && *name == key.1 => {
                     None
                 }
+                Change::NewestErased { namespace, name, file, .. }
+                    if *namespace == key.0 && *name == key.1 =>
+                {
+                    file.clone()
+                }
                 _ => return None,
             };
             Some(PendingName { end: queued.end, lsn: queued.lsn, file })
@@ -173,9 +176,9 @@ impl Pending {
         }
     }
 
-    /// Whether a namespace keeps what its names referred to.
-    pub(crate) fn keeps_versions(&self, namespace: &Namespace) -> bool {
-        self.records.records.get(namespace).is_some_and(NamespaceRecord::keeps_versions)
+    /// Whether a namespace keeps the file with this id when it is replaced or deleted.
+    pub(crate) fn keeps_version(&self, namespace: &Namespace, id: u64) -> bool {
+        self.records.records.get(namespace).is_some_and(|record| record.keeps_version(id))
     }
 
     /// What the tiers before the catalogue know of a digest, for a decision about new bytes.
@@ -236,6 +239,13 @@ impl Pending {
             Change::Delete { namespace, name, .. } => {
                 let pending = PendingName { end: queued.end, lsn: queued.lsn, file: None };
                 self.names.insert((namespace.clone(), name.clone()), pending);
+            }
+            // Versions keep the bytes of the file stored until the change was applied.
+            Change::NewestErased { namespace, name, file, .. } => {
+                let (end, lsn, file) = (queued.end, queued.lsn, file.clone());
+                self.known.insert_name(namespace, name);
+                self.names
+                    .insert((namespace.clone(), name.clone()), PendingName { end, lsn, file });
             }
             Change::Namespace { .. }
             | Change::VersionsErased { .. }
@@ -316,7 +326,8 @@ impl Pending {
                     remove_if(&mut self.names, from, queued.lsn);
                     unpin(&mut self.pins, file.digest);
                 }
-                Change::Delete { namespace, name, .. } => {
+                Change::Delete { namespace, name, .. }
+                | Change::NewestErased { namespace, name, .. } => {
                     remove_if(&mut self.names, (namespace, name), queued.lsn);
                 }
                 Change::Namespace { .. }

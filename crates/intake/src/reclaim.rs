@@ -265,6 +265,7 @@ fn dead_documents(
                 | Entry::FileMove(_)
                 | Entry::Namespace(_)
                 | Entry::VersionsErased(_)
+                | Entry::NewestErased(_)
                 | Entry::Delete(_),
             ) => {
                 continue;

@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) applied: watch::Sender<Applied>,
     /// Held while blob files are removed, and while one is given its final name.
     pub(crate) reclaim: Mutex<()>,
+    /// Held while versions are erased, up to the entry that says so.
+    pub(crate) erasing: tokio::sync::Mutex<()>,
     /// Held during a pass that frees space, and while an image is made.
     pub(crate) imaging: Mutex<()>,
     pub(crate) large_uploads: Semaphore,

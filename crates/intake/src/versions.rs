@@ -4,22 +4,26 @@
 //! what was there is kept, so a replay of the log decides nothing. A version stays until it is erased.
 //!
 //! Invariants: the bytes of a version stay stored as long as it exists; erasing one is a change like any
-//! other, and the current file of a name is never one of its versions.
+//! other, and the current file of a name is never one of its versions. Versions are erased one request at a
+//! time, so none becomes current between the decision to erase it and the entry.
 
 use std::sync::Arc;
 
-use forebay_log::AppendError;
+use forebay_log::{AppendError, Lsn};
 
 use crate::Intake;
-use crate::catalogue::{Change, VersionRecord};
+use crate::catalogue::{Browse, BrowsedStates, Change, FileRecord, VersionRecord};
+use crate::changes::FileCopy;
 use crate::error::IntakeError;
 use crate::files::{Condition, NewFile, Put};
-use crate::format::{IdempotencyRecord, VersionsErased};
+use crate::format::{IdempotencyRecord, NewestErased, VersionsErased};
 use crate::operations::StoredFile;
-use crate::pending::{NameKey, Queued};
+use crate::pending::{NameKey, NameSeen, Queued};
 
 /// Maximum number of versions erased by one entry.
 const ERASED_MAX: usize = 1_000;
+/// How often the newest state of a name is erased again because it was changed meanwhile.
+const ATTEMPTS_MAX: usize = 100;
 
 /// The history of a name.
 #[derive(Debug, Clone)]
@@ -81,6 +85,29 @@ impl Intake {
         Ok(found.and_then(|(version, blob)| Some(StoredFile::of(Arc::new(version.file), blob?))))
     }
 
+    /// A listing of a namespace with everything that its names referred to.
+    ///
+    /// * `before`: of the name `browse.after`, only states with lesser ids; without it none.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn browse_states(
+        &self,
+        browse: Browse,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<BrowsedStates, IntakeError> {
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let found = tokio::task::spawn_blocking(move || {
+            shared.reader.browse_states(&browse, before, limit)
+        });
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
+        Ok(found.await.map_err(interrupted)??)
+    }
+
     /// Makes a version the current file of its name again. No byte is copied.
     ///
     /// # Errors
@@ -92,12 +119,34 @@ impl Intake {
         condition: Condition,
         idempotency: Option<IdempotencyRecord>,
     ) -> Result<Put, IntakeError> {
-        let missing = || IntakeError::NotFound { what: format!("version of {}/{}", key.0, key.1) };
-        let file = self.find_version(key, id).await?.ok_or_else(missing)?.record;
+        let copy = FileCopy {
+            from: key.clone(),
+            to: key.clone(),
+            source: Condition::None,
+            condition,
+            comment: None,
+            attributes: None,
+            idempotency,
+        };
+        self.copy_version(copy, id).await
+    }
+
+    /// Gives a name to the bytes of a version. No byte is copied.
+    ///
+    /// * `copy`: as for [`Intake::copy`]; its `source` is a condition on the version.
+    ///
+    /// # Errors
+    /// [`IntakeError::NotFound`]: there is no such version. Others as [`Intake::put`].
+    pub async fn copy_version(&self, copy: FileCopy, id: u64) -> Result<Put, IntakeError> {
+        let FileCopy { from, to, source, condition, comment, attributes, idempotency } = copy;
+        let missing =
+            || IntakeError::NotFound { what: format!("version of {}/{}", from.0, from.1) };
+        let file = self.find_version(&from, id).await?.ok_or_else(missing)?.record;
+        source.check(Some(&file))?;
         let new = NewFile {
-            key: key.clone(),
-            comment: file.comment.clone(),
-            attributes: file.attributes.clone(),
+            key: to,
+            comment: comment.unwrap_or_else(|| file.comment.clone()),
+            attributes: attributes.unwrap_or_else(|| file.attributes.clone()),
             digest: file.digest,
             size: file.size,
             mime: file.mime.clone(),
@@ -120,6 +169,7 @@ impl Intake {
         let shared = &self.inner.shared;
         let mut erased = 0;
         for ids in ids.chunks(ERASED_MAX) {
+            let turn = shared.erasing.lock().await;
             shared.wait_for_room().await?;
             shared.catch_up().await?;
             let mut found = Vec::with_capacity(ids.len());
@@ -133,9 +183,93 @@ impl Intake {
                 continue;
             }
             erased += found.len();
-            self.append_erased(key, found).await?;
+            let end = self.append_erased(key, found).await?;
+            drop(turn);
+            shared.committed(end).await?;
         }
         Ok(erased)
+    }
+
+    /// Erases one state of a name for good: an earlier version, a deletion, or the file that it refers to
+    /// now. If it was the newest, the one before it holds again, with the id that it had.
+    ///
+    /// * Returns what was erased; `None` if there was no such state.
+    ///
+    /// # Errors
+    /// [`IntakeError::Busy`]: the name is being changed all the time. Others as [`Intake::put`].
+    pub async fn erase_version(
+        &self,
+        key: &NameKey,
+        id: u64,
+    ) -> Result<Option<VersionRecord>, IntakeError> {
+        let shared = &self.inner.shared;
+        for _ in 0..ATTEMPTS_MAX {
+            let turn = shared.erasing.lock().await;
+            shared.wait_for_room().await?;
+            shared.catch_up().await?;
+            let generation = shared.pending.lock().generation();
+            let current = shared.stored(key)?.map(|(file, _)| file);
+            let is_current = current.as_ref().is_some_and(|file| file.id == id);
+            let newest = shared.reader.versions(&key.0, &key.1, None, 2)?;
+            let mut states = newest.into_iter().peekable();
+            let holds = |newest: &VersionRecord| newest.is_deletion && newest.file.id == id;
+            let erased = match current {
+                Some(file) if is_current => VersionRecord { file, is_deletion: false },
+                None if states.peek().is_some_and(holds) => match states.next() {
+                    Some(deletion) => deletion,
+                    None => continue,
+                },
+                _ => {
+                    let Some((version, _)) = shared.reader.version(&key.0, &key.1, id)? else {
+                        return shared.check_whole().map(|()| None);
+                    };
+                    let end = self.append_erased(key, vec![id]).await?;
+                    drop(turn);
+                    shared.committed(end).await?;
+                    return Ok(Some(version));
+                }
+            };
+            let before = states.next().filter(|before| !before.is_deletion);
+            let before = before.map(|version| Arc::new(version.file));
+            if let Some(end) = self.append_newest(key, id, before, generation)? {
+                drop(turn);
+                shared.committed(end).await?;
+                return Ok(Some(erased));
+            }
+            drop(turn);
+            shared.log.room(16_384).await;
+        }
+        Err(IntakeError::Busy { what: "the file is being changed all the time" })
+    }
+
+    /// Appends that the newest state of a name is erased, if the catalogue has not changed since
+    /// `generation` and no queued change is about the name; otherwise, and if the log's buffer is full,
+    /// returns `None`.
+    fn append_newest(
+        &self,
+        key: &NameKey,
+        id: u64,
+        file: Option<Arc<FileRecord>>,
+        generation: u64,
+    ) -> Result<Option<Lsn>, IntakeError> {
+        let shared = &self.inner.shared;
+        let mut pending = shared.pending.lock();
+        if pending.generation() != generation || matches!(pending.name(key), NameSeen::Pending(_)) {
+            return Ok(None);
+        }
+        let (namespace, name) = key.clone();
+        let current = file.as_ref().map(|file| file.id);
+        let entry = NewestErased { erased_ms: shared.now_ms(), namespace, name, id, current };
+        let appended = match shared.log.try_append(&[&entry.encode()]) {
+            Ok(appended) => appended,
+            Err(AppendError::Full { .. }) => return Ok(None),
+            Err(error) => return Err(IntakeError::Append(error)),
+        };
+        let NewestErased { namespace, name, .. } = entry;
+        let change = Change::NewestErased { namespace, name, id, current, file };
+        let (lsn, end) = (appended.lsn, appended.end);
+        shared.queue(&mut pending, Queued { lsn, end, change, answered: None });
+        Ok(Some(end))
     }
 
     /// Erases all versions of a name but the newest `kept`.
@@ -162,7 +296,8 @@ impl Intake {
         }
     }
 
-    async fn append_erased(&self, key: &NameKey, ids: Vec<u64>) -> Result<(), IntakeError> {
+    /// Appends that versions are erased, and returns the end of the entry.
+    async fn append_erased(&self, key: &NameKey, ids: Vec<u64>) -> Result<Lsn, IntakeError> {
         let shared = &self.inner.shared;
         let (namespace, name) = key.clone();
         let entry = VersionsErased { erased_ms: shared.now_ms(), namespace, name, ids };
@@ -183,7 +318,7 @@ impl Intake {
                 }
             };
             match appended {
-                Some(end) => return shared.committed(end).await,
+                Some(end) => return Ok(end),
                 None => shared.log.room(encoded.len()).await,
             }
         }

@@ -1,11 +1,9 @@
-//! Answers about what this server does not have: access control lists, policies, versions, and the like.
+//! Answers about what this server does not have: access control lists, policies, and the like.
 //!
 //! Clients ask for these before they do their work, and take a clean "there is none" for an answer.
 
 use s3s::dto::{
-    AccessControlPolicy, BucketVersioningStatus, GetBucketAclOutput, GetBucketVersioningOutput,
-    GetObjectAclOutput, Grant, Grantee, Permission, PutBucketVersioningInput,
-    PutBucketVersioningOutput, Type,
+    AccessControlPolicy, GetBucketAclOutput, GetObjectAclOutput, Grant, Grantee, Permission, Type,
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
@@ -63,25 +61,6 @@ impl Service {
             owner: Some(owner()),
             request_charged: None,
         })
-    }
-
-    pub(crate) async fn versioning(&self, bucket: &str) -> S3Result<GetBucketVersioningOutput> {
-        self.bucket(bucket).await?;
-        Ok(GetBucketVersioningOutput::default())
-    }
-
-    pub(crate) async fn put_versioning(
-        &self,
-        input: PutBucketVersioningInput,
-    ) -> S3Result<PutBucketVersioningOutput> {
-        self.bucket(&input.bucket).await?;
-        match input.versioning_configuration.status.as_ref().map(BucketVersioningStatus::as_str) {
-            Some(BucketVersioningStatus::SUSPENDED) => Ok(PutBucketVersioningOutput::default()),
-            Some(BucketVersioningStatus::ENABLED) => {
-                Err(s3_error!(NotImplemented, "Versions of objects are not supported"))
-            }
-            _ => Err(s3_error!(IllegalVersioningConfigurationException, "The status is not known")),
-        }
     }
 
     /// Returns the error of a configuration that an existing bucket does not have.

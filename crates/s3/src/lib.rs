@@ -32,6 +32,7 @@ mod head;
 mod host;
 mod joined;
 mod list;
+mod list_versions;
 mod multipart;
 mod object;
 mod open_uploads;
@@ -41,6 +42,7 @@ mod read;
 mod service;
 mod sums;
 mod verified;
+mod versions;
 mod write;
 
 pub use credentials::secret;

@@ -1,4 +1,4 @@
-//! Listing objects: version 1, version 2, and versions, of which each object has one.
+//! Listing objects: version 1 and version 2.
 //!
 //! Invariants: a page shows at most 1,000 entries, and says so if there are more, whatever was asked for; a
 //! token carries the last entry shown; everything that a client reads as URL-encoded is encoded.
@@ -8,9 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use forebay_intake::catalogue::{Browse, Browsed};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
-    ChecksumAlgorithm, CommonPrefix, EncodingType, ListObjectVersionsInput,
-    ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
-    ListObjectsV2Output, ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
+    ChecksumAlgorithm, CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, ObjectStorageClass,
 };
 use s3s::{S3Result, s3_error};
 
@@ -64,7 +63,7 @@ pub(crate) fn page_size(asked: Option<i32>, name: &str) -> S3Result<usize> {
     }
 }
 
-fn number(count: usize) -> Option<i32> {
+pub(crate) fn number(count: usize) -> Option<i32> {
     i32::try_from(count).ok()
 }
 
@@ -149,52 +148,9 @@ impl Service {
             request_charged: None,
         })
     }
-
-    pub(crate) async fn list_versions(
-        &self,
-        input: ListObjectVersionsInput,
-    ) -> S3Result<ListObjectVersionsOutput> {
-        let encoding = Encoding::of(input.encoding_type.as_ref())?;
-        let max = page_size(input.max_keys, "max-keys")?;
-        let delimiter = input.delimiter.clone().filter(|text| !text.is_empty());
-        if input.version_id_marker.is_some() && input.key_marker.is_none() {
-            return Err(s3_error!(
-                InvalidArgument,
-                "A version-id marker cannot be specified without a key marker."
-            ));
-        }
-        let page = self
-            .page(
-                &input.bucket,
-                input.prefix.as_deref(),
-                delimiter.as_deref(),
-                input.key_marker.clone(),
-                max,
-            )
-            .await?;
-        let Browsed { files, prefixes, next } = page;
-        let is_key = next.is_some()
-            && files.last().is_some_and(|last| Some(last.name.as_str()) == next.as_deref());
-        let versions = files.iter().map(|file| version(Object(file), encoding)).collect();
-        Ok(ListObjectVersionsOutput {
-            common_prefixes: Some(common(prefixes, encoding)),
-            delimiter: delimiter.map(|text| encoding.write(text)),
-            encoding_type: input.encoding_type,
-            is_truncated: Some(next.is_some()),
-            key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
-            max_keys: number(max),
-            name: Some(input.bucket),
-            next_key_marker: next.map(|next| encoding.write(next)),
-            next_version_id_marker: is_key.then(|| "null".to_owned()),
-            prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
-            version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
-            versions: Some(versions),
-            ..ListObjectVersionsOutput::default()
-        })
-    }
 }
 
-fn common(prefixes: Vec<String>, encoding: Encoding) -> Vec<CommonPrefix> {
+pub(crate) fn common(prefixes: Vec<String>, encoding: Encoding) -> Vec<CommonPrefix> {
     let prefix = |text: String| CommonPrefix { prefix: Some(encoding.write(text)) };
     prefixes.into_iter().map(prefix).collect()
 }
@@ -218,22 +174,6 @@ fn entry(object: Object<'_>, encoding: Encoding, with_owner: bool) -> s3s::dto::
 
 fn algorithm(name: &'static str) -> ChecksumAlgorithm {
     ChecksumAlgorithm::from_static(name)
-}
-
-fn version(object: Object<'_>, encoding: Encoding) -> ObjectVersion {
-    ObjectVersion {
-        e_tag: Some(object.tag()),
-        is_latest: Some(true),
-        key: Some(encoding.write(object.0.name.as_str())),
-        last_modified: Some(object.modified()),
-        owner: Some(owner()),
-        size: Some(object.size()),
-        storage_class: Some(ObjectVersionStorageClass::from_static(
-            ObjectVersionStorageClass::STANDARD,
-        )),
-        version_id: Some("null".to_owned()),
-        ..ObjectVersion::default()
-    }
 }
 
 /// Reads a continuation token: the last entry of the page before.

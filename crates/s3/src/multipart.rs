@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use forebay_intake::attributes::Attributes;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::uploads::{NewUpload, UploadError, UploadId, UploadKind, UploadStatus};
-use forebay_intake::{Condition, FileCopy, NameKey, StoredFile};
+use forebay_intake::{Condition, FileCopy, NameKey, Put, StoredFile};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
@@ -244,10 +244,13 @@ impl Service {
         let group = self.open_upload(&input.bucket, &input.key, &input.upload_id).await?;
         let conditions = source_conditions!(input);
         let file = self.source(&input.copy_source, &conditions, caller).await?;
+        let copy_source_version_id =
+            self.version_of(&file.record.namespace, file.record.id).await?;
         let (start, end) = copied_range(input.copy_source_range.as_deref(), file.record.size)?;
         let copied = Copied {
             bucket: file.record.namespace.as_str().to_owned(),
             key: file.record.name.as_str().to_owned(),
+            version: file.record.id,
             digest: file.record.digest,
             start,
             end,
@@ -279,6 +282,7 @@ impl Service {
         };
         Ok(UploadPartCopyOutput {
             copy_part_result: Some(result),
+            copy_source_version_id,
             ..UploadPartCopyOutput::default()
         })
     }
@@ -358,16 +362,21 @@ impl Service {
             condition,
             size,
         };
-        match whole_copy(&parts) {
-            Some(whole) if self.copied_file(whole).await?.record.size == size => {
+        let whole = match whole_copy(&parts) {
+            Some(whole) => {
                 if let Some(caller) = caller {
                     caller.may_read(&whole.bucket)?;
                 }
-                self.copy(object.copy_of(whole, self.key(&whole.bucket, &whole.key)?)).await?;
+                Some(self.copied_file(whole).await?).filter(|file| file.record.size == size)
             }
-            _ => self.assemble(object, parts).await?,
-        }
-        let result = serialise(&etag, checksum.as_ref());
+            None => None,
+        };
+        let put = match whole {
+            Some(file) => self.copy(object.copy_of(&file), file.record.id).await?,
+            None => self.assemble(object, parts).await?,
+        };
+        let version = self.version_of(&put.file.namespace, put.file.id).await?;
+        let result = serialise(&etag, checksum.as_ref(), version.as_deref());
         let uploads = self.intake.uploads();
         uploads.finish(group.id, result.as_bytes()).await.map_err(of_upload)?;
         if let Err(error) = uploads.remove_parts(group.id).await {
@@ -455,11 +464,15 @@ impl Service {
             )
         };
         let key = self.key(&copied.bucket, &copied.key)?;
-        let file = self.intake.find(&key).await.map_err(of_intake)?.ok_or_else(gone)?;
-        if file.record.digest == copied.digest { Ok(file) } else { Err(gone()) }
+        let found = self.intake.find_version(&key, copied.version).await.map_err(of_intake)?;
+        let found = match found {
+            Some(file) => Some(file),
+            None => self.intake.find(&key).await.map_err(of_intake)?,
+        };
+        found.filter(|file| file.record.digest == copied.digest).ok_or_else(gone)
     }
 
-    async fn assemble(&self, object: Assembled, parts: Vec<Part>) -> S3Result<()> {
+    async fn assemble(&self, object: Assembled, parts: Vec<Part>) -> S3Result<Put> {
         let Assembled { key, attributes, condition, size } = object;
         let mut pieces = Vec::with_capacity(parts.len());
         for part in parts {
@@ -484,8 +497,7 @@ impl Service {
         if upload.size() != size {
             return Err(s3_error!(InternalError, "The parts do not have the bytes that they had"));
         }
-        self.put_assembled(key, attributes, condition, upload).await?;
-        Ok(())
+        self.put_assembled(key, attributes, condition, upload).await
     }
 }
 
@@ -499,11 +511,11 @@ struct Assembled {
 
 impl Assembled {
     /// The same as a copy of a whole object.
-    fn copy_of(self, whole: &Copied, from: NameKey) -> FileCopy {
+    fn copy_of(self, whole: &StoredFile) -> FileCopy {
         FileCopy {
-            from,
+            from: (whole.record.namespace.clone(), whole.record.name.clone()),
             to: self.key,
-            source: Condition::OneOf(vec![whole.digest]),
+            source: Condition::OneOf(vec![whole.record.digest]),
             condition: self.condition,
             comment: Some(String::new()),
             attributes: Some(self.attributes),
@@ -513,18 +525,21 @@ impl Assembled {
 }
 
 /// What a completed upload is remembered by.
-fn serialise(etag: &str, checksum: Option<&StoredChecksum>) -> String {
+fn serialise(etag: &str, checksum: Option<&StoredChecksum>, version: Option<&str>) -> String {
     let checksum = checksum.map(StoredChecksum::print).unwrap_or_default();
-    format!("{etag}\n{checksum}")
+    format!("{etag}\n{checksum}\n{}", version.unwrap_or_default())
 }
 
 fn completed(input: &CompleteMultipartUploadInput, result: &str) -> CompleteMultipartUploadOutput {
-    let (etag, checksum) = result.split_once('\n').unwrap_or((result, ""));
+    let mut lines = result.split('\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let (etag, checksum, version) = (next(), next(), next());
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket.clone()),
         e_tag: Some(ETag::Strong(etag.to_owned())),
         key: Some(input.key.clone()),
         location: Some(format!("/{}/{}", input.bucket, input.key)),
+        version_id: (!version.is_empty()).then(|| version.to_owned()),
         ..CompleteMultipartUploadOutput::default()
     };
     if let Some(checksum) = StoredChecksum::parse(checksum) {

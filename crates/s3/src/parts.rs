@@ -38,6 +38,8 @@ pub(crate) enum Bytes {
 pub(crate) struct Copied {
     pub(crate) bucket: String,
     pub(crate) key: String,
+    /// Id of the file.
+    pub(crate) version: u64,
     pub(crate) digest: Digest,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -48,6 +50,7 @@ impl Copied {
         [
             ("copied-bucket", self.bucket.clone()),
             ("copied-key", self.key.clone()),
+            ("copied-version", self.version.to_string()),
             ("copied-digest", self.digest.to_hex()),
             ("copied-start", self.start.to_string()),
             ("copied-end", self.end.to_string()),
@@ -61,6 +64,7 @@ impl Copied {
         let copied = Self {
             bucket: get("copied-bucket")?.clone(),
             key: get("copied-key")?.clone(),
+            version: get("copied-version")?.parse().ok()?,
             digest: Digest::from_hex(get("copied-digest")?)?,
             start: get("copied-start")?.parse().ok()?,
             end: get("copied-end")?.parse().ok()?,
@@ -230,6 +234,7 @@ mod tests {
             let copied = Copied {
                 bucket: "b".to_owned(),
                 key: key.to_owned(),
+                version: 9,
                 digest: Digest::of(b"x"),
                 start,
                 end,

@@ -10,7 +10,7 @@ use s3s::dto::{
     GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
     ObjectAttributes, ObjectPart, StorageClass, StreamingBlob, Timestamp, TimestampFormat,
 };
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Result, s3_error};
 
 use crate::condition::Conditions;
 use crate::error::of_intake;
@@ -18,21 +18,6 @@ use crate::fields::set_checksum;
 use crate::object::{Object, StoredChecksum};
 use crate::service::Service;
 use crate::sums::Algorithm;
-
-fn missing() -> S3Error {
-    s3_error!(NoSuchKey, "The specified key does not exist.")
-}
-
-/// Checks that a version id is that of the only version.
-///
-/// # Errors
-/// `NoSuchVersion`.
-pub(crate) fn only_version(id: Option<&str>) -> S3Result<()> {
-    if id.is_none_or(|id| id == "null") {
-        return Ok(());
-    }
-    Err(s3_error!(NoSuchVersion, "The specified version does not exist."))
-}
 
 /// The part of an object to be sent.
 struct Wanted {
@@ -81,29 +66,6 @@ macro_rules! described {
 }
 
 impl Service {
-    /// Finds an object.
-    ///
-    /// # Errors
-    /// `NoSuchKey`, `NoSuchBucket`, `NoSuchVersion`.
-    pub(crate) async fn object(
-        &self,
-        bucket: &str,
-        key: &str,
-        version: Option<&str>,
-    ) -> S3Result<StoredFile> {
-        let found = match self.key(bucket, key) {
-            Ok(key) => self.intake.find(&key).await.map_err(of_intake)?,
-            Err(_) => None,
-        };
-        match found {
-            Some(file) => only_version(version).map(|()| file),
-            None => {
-                self.bucket(bucket).await?;
-                Err(missing())
-            }
-        }
-    }
-
     /// Returns the name of an object, which may exist.
     ///
     /// # Errors
@@ -120,6 +82,7 @@ impl Service {
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
         let (mut output, wanted) = described!(GetObjectOutput, object, input);
+        output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
         output.tag_count = count(object.tags().len()).filter(|count| *count > 0);
         self.intake.sent(wanted.range.end - wanted.range.start);
         output.body = Some(self.bytes(&file, wanted.range)?);
@@ -130,7 +93,8 @@ impl Service {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let (output, _) = described!(HeadObjectOutput, object, input);
+        let (mut output, _) = described!(HeadObjectOutput, object, input);
+        output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
         Ok(output)
     }
 
@@ -159,6 +123,7 @@ impl Service {
         let wants = |name: &str| asked.iter().any(|asked| asked == name);
         let mut output = GetObjectAttributesOutput {
             last_modified: Some(object.modified()),
+            version_id: self.version_of(&file.record.namespace, file.record.id).await?,
             ..GetObjectAttributesOutput::default()
         };
         if wants(ObjectAttributes::ETAG) {

@@ -257,7 +257,7 @@ impl S3 for Service {
         let input = request.input;
         let (version, tags) = (input.version_id.as_deref(), input.tagging.tag_set);
         let set = self.set_tags(&input.bucket, &input.key, version, tags).await;
-        answer(set.map(|()| PutObjectTaggingOutput::default()))
+        answer(set.map(|version_id| PutObjectTaggingOutput { version_id }))
     }
 
     async fn delete_object_tagging(
@@ -266,8 +266,8 @@ impl S3 for Service {
     ) -> Answer<DeleteObjectTaggingOutput> {
         let input = request.input;
         let version = input.version_id.as_deref();
-        self.set_tags(&input.bucket, &input.key, version, Vec::new()).await?;
-        answer(Ok(DeleteObjectTaggingOutput::default()))
+        let set = self.set_tags(&input.bucket, &input.key, version, Vec::new()).await;
+        answer(set.map(|version_id| DeleteObjectTaggingOutput { version_id }))
     }
 
     async fn get_bucket_acl(

@@ -1,7 +1,6 @@
 //! Storing, copying, tagging and deleting objects.
 
 use forebay_intake::catalogue::FileRecord;
-use forebay_intake::digest::Digest;
 use forebay_intake::{
     Condition, FileCopy, FileDetails, IntakeError, NameKey, NewFile, Put, StoredFile,
 };
@@ -21,9 +20,10 @@ use crate::empty::only_private;
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
 use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set};
-use crate::read::{only_version, refuse_encryption};
+use crate::read::refuse_encryption;
 use crate::service::Service;
 use crate::sums::{Expected, Reader};
+use crate::versions::{Deleted, NULL};
 
 /// Maximum number of objects that one request deletes.
 const DELETED_MAX: usize = 1_000;
@@ -192,8 +192,10 @@ impl Service {
             condition: condition.clone(),
             idempotency: None,
         };
-        self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
+        let put = self.intake.put(new, upload).await;
+        let file = put.map_err(|error| Self::raced(error, &condition))?.file;
         let mut output = PutObjectOutput {
+            version_id: self.version_of(&file.namespace, file.id).await?,
             e_tag: Some(s3s::dto::ETag::Strong(etag)),
             size: i64::try_from(received.size).ok(),
             ..PutObjectOutput::default()
@@ -218,8 +220,7 @@ impl Service {
         if let Some(caller) = caller {
             caller.may_read(bucket)?;
         }
-        only_version(version_id.as_deref())?;
-        let file = self.object(bucket, key, None).await?;
+        let file = self.object(bucket, key, version_id.as_deref()).await?;
         let object = Object(&file.record);
         conditions.check_source(&object.etag(), object.modified_s())?;
         Ok(file)
@@ -240,7 +241,12 @@ impl Service {
         let replaces_tags =
             is_replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
         let from = (file.record.namespace.clone(), file.record.name.clone());
-        if from == to && !replaces && input.storage_class.is_none() {
+        let source = self.version_of(&from.0, file.record.id).await?;
+        if from == to
+            && self.is_current(&from, file.record.id).await?
+            && !replaces
+            && input.storage_class.is_none()
+        {
             return Err(s3_error!(
                 InvalidRequest,
                 "This copy request is illegal because it is trying to copy an object to itself without \
@@ -274,15 +280,29 @@ impl Service {
             attributes: Some(builder.finish()),
             idempotency: None,
         };
-        let put = self.copy(copy).await?;
-        let copy_object_result = Some(copied(Object(&put.file)));
-        Ok(CopyObjectOutput { copy_object_result, ..CopyObjectOutput::default() })
+        let put = self.copy(copy, file.record.id).await?;
+        Ok(CopyObjectOutput {
+            copy_object_result: Some(copied(Object(&put.file))),
+            copy_source_version_id: source,
+            version_id: self.version_of(&put.file.namespace, put.file.id).await?,
+            ..CopyObjectOutput::default()
+        })
     }
 
-    /// Copies a file by name; its source may be gone by now.
-    pub(crate) async fn copy(&self, copy: FileCopy) -> S3Result<Put> {
+    /// Whether a name refers to the file with this id now.
+    async fn is_current(&self, key: &NameKey, id: u64) -> S3Result<bool> {
+        let current = self.intake.find(key).await.map_err(of_intake)?;
+        Ok(current.is_some_and(|current| current.record.id == id))
+    }
+
+    /// Copies the version of a file with this id, which may be gone by now.
+    pub(crate) async fn copy(&self, copy: FileCopy, id: u64) -> S3Result<Put> {
         let condition = copy.condition.clone();
-        self.intake.copy(copy).await.map_err(|error| match error {
+        let done = match self.is_current(&copy.from, id).await? {
+            true => self.intake.copy(copy).await,
+            false => self.intake.copy_version(copy, id).await,
+        };
+        done.map_err(|error| match error {
             IntakeError::Precondition { .. } if condition == Condition::None => {
                 s3_error!(
                     ConditionalRequestConflict,
@@ -300,20 +320,26 @@ impl Service {
         version: Option<&str>,
     ) -> S3Result<GetObjectTaggingOutput> {
         let file = self.object(bucket, key, version).await?;
-        Ok(GetObjectTaggingOutput { tag_set: Object(&file.record).tags(), version_id: None })
+        let version_id = self.version_of(&file.record.namespace, file.record.id).await?;
+        Ok(GetObjectTaggingOutput { tag_set: Object(&file.record).tags(), version_id })
     }
 
-    /// Replaces the tags of an object.
+    /// Replaces the tags of an object, and returns the id of its version. Where versions are kept that is
+    /// a new one.
     pub(crate) async fn set_tags(
         &self,
         bucket: &str,
         key: &str,
         version: Option<&str>,
         tags: Vec<Tag>,
-    ) -> S3Result<()> {
+    ) -> S3Result<Option<String>> {
         let tags = tags_of_set(tags)?;
         let file = self.object(bucket, key, version).await?;
         let key = (file.record.namespace.clone(), file.record.name.clone());
+        let is_numbered = version.is_some_and(|version| version != NULL);
+        if is_numbered && !self.is_current(&key, file.record.id).await? {
+            return Err(s3_error!(NotImplemented, "Tags of earlier versions cannot be changed"));
+        }
         let mut refused = None;
         let change = |file: &FileRecord| {
             let mut builder = Builder::from(file.attributes.clone());
@@ -330,7 +356,8 @@ impl Service {
             }
         };
         let changed = self.intake.change_details(&key, Condition::None, None, change).await;
-        changed.map(drop).map_err(|error| refused.unwrap_or_else(|| of_intake(error)))
+        let changed = changed.map_err(|error| refused.unwrap_or_else(|| of_intake(error)))?;
+        self.version_of(&changed.file.namespace, changed.file.id).await
     }
 
     pub(crate) async fn delete_object(
@@ -338,7 +365,6 @@ impl Service {
         input: DeleteObjectInput,
     ) -> S3Result<DeleteObjectOutput> {
         self.bucket(&input.bucket).await?;
-        only_version(input.version_id.as_deref())?;
         // A key that cannot exist is deleted already.
         let Ok(key) = self.key(&input.bucket, &input.key) else {
             return Ok(DeleteObjectOutput::default());
@@ -349,14 +375,14 @@ impl Service {
             size: input.if_match_size,
             modified_s: input.if_match_last_modified_time.as_ref().map(seconds),
         };
-        self.delete_one(&key, &conditions).await?;
-        Ok(DeleteObjectOutput::default())
-    }
-
-    async fn delete_one(&self, key: &NameKey, conditions: &WriteConditions) -> S3Result<()> {
-        let condition = self.condition(key, conditions).await?;
-        let deleted = self.intake.delete(key, condition.clone(), None).await;
-        deleted.map(drop).map_err(|error| Self::raced(error, &condition))
+        let condition = self.condition(&key, &conditions).await?;
+        let Deleted { marker, version } =
+            self.delete_version(&key, input.version_id.as_deref(), condition).await?;
+        Ok(DeleteObjectOutput {
+            delete_marker: marker.then_some(true),
+            version_id: version,
+            request_charged: None,
+        })
     }
 
     pub(crate) async fn delete_objects(
@@ -370,22 +396,24 @@ impl Service {
         }
         let quiet = input.delete.quiet.unwrap_or(false);
         let bucket = input.bucket.as_str();
-        let results: Vec<(ObjectIdentifier, S3Result<()>)> = futures_util::stream::iter(objects)
-            .map(|object| async move {
-                let deleted = self.delete_listed(bucket, &object).await;
-                (object, deleted)
-            })
-            .buffered(DELETED_AT_ONCE)
-            .collect()
-            .await;
+        let results: Vec<(ObjectIdentifier, S3Result<Deleted>)> =
+            futures_util::stream::iter(objects)
+                .map(|object| async move {
+                    let deleted = self.delete_listed(bucket, &object).await;
+                    (object, deleted)
+                })
+                .buffered(DELETED_AT_ONCE)
+                .collect()
+                .await;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for (object, result) in results {
             match result {
-                Ok(()) if quiet => {}
-                Ok(()) => deleted.push(DeletedObject {
+                Ok(_) if quiet => {}
+                Ok(Deleted { marker, version }) => deleted.push(DeletedObject {
+                    delete_marker: marker.then_some(true),
+                    delete_marker_version_id: version.filter(|_| marker),
                     key: Some(object.key),
                     version_id: object.version_id,
-                    ..DeletedObject::default()
                 }),
                 Err(error) => errors.push(Error {
                     code: Some(error.code().as_str().to_owned()),
@@ -402,9 +430,8 @@ impl Service {
         })
     }
 
-    async fn delete_listed(&self, bucket: &str, object: &ObjectIdentifier) -> S3Result<()> {
-        only_version(object.version_id.as_deref())?;
-        let Ok(key) = self.key(bucket, &object.key) else { return Ok(()) };
+    async fn delete_listed(&self, bucket: &str, object: &ObjectIdentifier) -> S3Result<Deleted> {
+        let Ok(key) = self.key(bucket, &object.key) else { return Ok(Deleted::default()) };
         let matches = object.e_tag.clone().map(ETagCondition::ETag);
         let conditions = WriteConditions {
             matches,
@@ -412,7 +439,8 @@ impl Service {
             size: object.size,
             modified_s: object.last_modified_time.as_ref().map(seconds),
         };
-        self.delete_one(&key, &conditions).await
+        let condition = self.condition(&key, &conditions).await?;
+        self.delete_version(&key, object.version_id.as_deref(), condition).await
     }
 
     /// Gives a name to assembled bytes.
@@ -422,7 +450,7 @@ impl Service {
         attributes: forebay_intake::attributes::Attributes,
         condition: Condition,
         upload: forebay_intake::upload::Upload,
-    ) -> S3Result<Digest> {
+    ) -> S3Result<Put> {
         let new = NewFile {
             classified: upload.classify(&key.1).await,
             key,
@@ -431,9 +459,7 @@ impl Service {
             condition: condition.clone(),
             idempotency: None,
         };
-        let put =
-            self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))?;
-        Ok(put.file.digest)
+        self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))
     }
 }
 

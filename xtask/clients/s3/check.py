@@ -201,6 +201,26 @@ def tagging():
 
 
 @check
+def versions():
+    s3.create_bucket(Bucket="kept")
+    s3.put_bucket_versioning(Bucket="kept", VersioningConfiguration={"Status": "Enabled"})
+    assert s3.get_bucket_versioning(Bucket="kept")["Status"] == "Enabled"
+    first = put("k", b"one", bucket="kept")["VersionId"]
+    second = put("k", b"two", bucket="kept")["VersionId"]
+    marker = s3.delete_object(Bucket="kept", Key="k")
+    assert marker["DeleteMarker"] and code_of(s3.get_object, Bucket="kept", Key="k") == "NoSuchKey"
+    assert s3.get_object(Bucket="kept", Key="k", VersionId=first)["Body"].read() == b"one"
+    listed = s3.list_object_versions(Bucket="kept")
+    assert [v["VersionId"] for v in listed["Versions"]] == [second, first]
+    assert [m["IsLatest"] for m in listed["DeleteMarkers"]] == [True]
+    s3.delete_object(Bucket="kept", Key="k", VersionId=marker["VersionId"])
+    assert s3.get_object(Bucket="kept", Key="k")["VersionId"] == second
+    resource = boto3.resource("s3", endpoint_url=URL, region_name="forebay")
+    resource.Bucket("kept").object_versions.delete()
+    s3.delete_bucket(Bucket="kept")
+
+
+@check
 def what_is_not_there():
     assert s3.get_bucket_acl(Bucket="data")["Grants"][0]["Permission"] == "FULL_CONTROL"
     assert "Status" not in s3.get_bucket_versioning(Bucket="data")

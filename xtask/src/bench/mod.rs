@@ -162,6 +162,9 @@ fn forebay(task: &str, features: &str, profile: &str) -> std::process::Command {
 fn measure(args: &Args) -> anyhow::Result<String> {
     let mut command = forebay("run", FEATURES_WITH_PEERS, &args.profile);
     command.args(["--", "bench", &args.subsystem, "--json"]);
+    if args.subsystem == "intake" {
+        command.arg("--versitygw").arg(versitygw()?);
+    }
     if args.subsystem == "events" {
         command.arg("--peers").arg(events_peers()?);
     }
@@ -192,6 +195,21 @@ fn events_peers() -> anyhow::Result<PathBuf> {
         "cannot build the event store's peers; RocksDB needs clang: apt-get install libclang-dev",
     )?;
     Ok(target.join("release/events-peers"))
+}
+
+/// The server that uploads over S3 are compared with, in the version the figures are of.
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+
+/// Builds versitygw once; returns where it is.
+fn versitygw() -> anyhow::Result<PathBuf> {
+    let dir = root().join("target/peers/versitygw-1.8.0");
+    let program = dir.join("versitygw");
+    if !program.exists() {
+        let mut go = std::process::Command::new("go");
+        go.args(["install", VERSITYGW]).env("GOBIN", &dir).env("GOFLAGS", "");
+        output(&mut go).context("cannot build versitygw, which needs Go: https://go.dev/dl")?;
+    }
+    Ok(program)
 }
 
 /// DuckDB as it comes from PyPI, of the version the figures are of.

@@ -3,8 +3,8 @@
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
 //! suites, redis-py's, and Django's for its Redis cache bring their own tests. Scripts here try
 //! ioredis, redis-cli, redis-benchmark, the text protocol, boto3 over HTTP and HTTPS,
-//! tus-js-client, tuspy, and a client that is generated from the API description of
-//! `forebay serve`. What they need is fetched once, in pinned versions, into the user's cache
+//! tus-js-client, tuspy, a client that is generated from the API description of
+//! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
 //! directory. A client whose tools or network are missing is skipped, which is reported, or fails
 //! with `FOREBAY_REQUIRE_SERVICES=1`.
 //!
@@ -16,6 +16,7 @@ mod node;
 mod openapi;
 mod python;
 mod s3;
+mod schemathesis;
 pub(crate) mod server;
 mod skip;
 mod tcl;
@@ -81,7 +82,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 13] = [
+const CLIENTS: [Client; 14] = [
     Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
     Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
     Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
@@ -91,6 +92,7 @@ const CLIENTS: [Client; 13] = [
     Client { name: "redis-benchmark", run: Run::Served(tools::redis_benchmark) },
     Client { name: "text", run: Run::Served(tools::text) },
     Client { name: "openapi", run: Run::Alone(openapi::run) },
+    Client { name: "schemathesis", run: Run::Alone(schemathesis::run) },
     Client { name: "tus-js-client", run: Run::Alone(tus::js) },
     Client { name: "tuspy", run: Run::Alone(tus::python) },
     Client { name: "boto3-http", run: Run::Alone(s3::http) },

@@ -30,13 +30,13 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
 }
 
 /// A running `forebay serve`; killed when dropped.
-struct Serve {
+pub(super) struct Serve {
     process: Child,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Serve {
-    fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let log = dir.join("server.log");
         let errors =

@@ -51,7 +51,8 @@ pub(super) fn document(witness: bool) -> OpenApi {
             operation("search_events_page", "Get the newest events as a page with a search form")
                 .parameters(conditions())
                 .parameter(query("cursor", Kind::Text, "Cursor of an earlier page"))
-                .words(200, PAGE, "The page"),
+                .words(200, PAGE, "The page")
+                .problems(&[(400, "A parameter is unknown")]),
         );
     let routes = proofs(routes);
     if witness { witnessing(routes).document() } else { routes.document() }

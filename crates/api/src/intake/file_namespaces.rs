@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
-use forebay_intake::catalogue::NamespaceRecord;
+use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::{StatusCode, Uri};
@@ -57,7 +57,8 @@ impl FileNamespaceAnswer {
     fn of(found: &FileNamespace) -> Self {
         let created = found.record.as_ref().map(|record| time_text(record.created_ms));
         let namespace = found.namespace.as_str().to_owned();
-        let versions = found.record.as_ref().is_some_and(NamespaceRecord::keeps_versions);
+        let versions =
+            found.record.as_ref().is_some_and(|record| record.versioning() == Versioning::On);
         Self { namespace, explicit: created.is_some(), versions, created }
     }
 }
@@ -174,13 +175,12 @@ async fn put_namespace(
 ) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
-    let before = intake.namespace_record(&namespace).await?;
-    let attributes = before.as_ref().map(|record| record.attributes.clone()).unwrap_or_default();
-    let attributes = match settings.versions {
-        Some(keeps) => NamespaceRecord::with_versions(attributes, keeps)?,
-        None => attributes,
+    let change = |attributes, _| match settings.versions {
+        Some(true) => Ok(NamespaceRecord::with_versioning(attributes, Versioning::On)?),
+        Some(false) => Ok(NamespaceRecord::with_versioning(attributes, Versioning::Off)?),
+        None => Ok(attributes),
     };
-    let created = intake.set_namespace(&namespace, attributes).await?;
+    let created = intake.change_namespace(&namespace, change).await?;
     let record = intake.namespace_record(&namespace).await?;
     let answer = FileNamespaceAnswer::of(&FileNamespace { namespace, record });
     Ok(json(if created { 201 } else { 200 }, to_json(&answer)))

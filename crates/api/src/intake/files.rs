@@ -140,7 +140,7 @@ async fn delete_file(
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),
     };
-    if !intake.delete(&key, condition, record).await? {
+    if intake.delete(&key, condition, record).await?.is_none() {
         return Err(not_found(&key));
     }
     let mut response = Response::new(Body::empty());

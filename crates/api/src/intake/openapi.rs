@@ -26,7 +26,7 @@ use super::file_namespaces::{
 use super::transfers::{Deletions, TransferResults, Transfers};
 use super::versions::{ErasedVersions, FileHistory};
 use crate::describe::{
-    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, needed, path, query,
+    ANY, BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, needed, path, query,
 };
 use crate::jobs::accepts_jobs;
 
@@ -189,9 +189,11 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
             header("If-Range", "ETag or date that the range refers to"),
         ])
         .bytes(200, BYTES, "The bytes. Content-Type is the file's media type")
+        .or_bytes(200, ANY)
         .header(200, "ETag", ETAG)
         .header(200, "Last-Modified", changed)
         .bytes(206, BYTES, "The requested ranges")
+        .or_bytes(206, ANY)
         .header(206, "ETag", ETAG)
         .header(206, "Content-Range", "The range, if there is one; several are parts of the body")
         .empty(304, "Unchanged")

@@ -26,7 +26,7 @@ pub(super) const FILES_MAX: usize = 1_000;
 const AT_ONCE: usize = 64;
 
 /// A file, by its name.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FilePath {
     /// Its namespace.
@@ -83,9 +83,10 @@ pub(super) enum TransferStatus {
 /// The result of one file.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TransferResult {
-    /// The file, as in the request.
-    #[serde(flatten)]
-    path: FilePath,
+    /// Namespace of the file, as in the request.
+    namespace: String,
+    /// Its name, as in the request.
+    name: String,
     /// What happened to it.
     status: TransferStatus,
     /// The file under its new name; absent if there is none.
@@ -189,24 +190,24 @@ async fn delete_files(
             true => TransferStatus::Deleted,
             false => TransferStatus::Absent,
         };
-        result(path, deleted.map(|deleted| (status(deleted), None)))
+        result(path, deleted.map(|deleted| (status(deleted.is_some()), None)))
     });
     Ok(results(done.buffered(AT_ONCE).collect().await))
 }
 
 fn result(
-    path: FilePath,
+    FilePath { namespace, name }: FilePath,
     done: Result<(TransferStatus, Option<Value>), IntakeError>,
 ) -> TransferResult {
     match done {
-        Ok((status, file)) => TransferResult { path, status, file, error: None },
+        Ok((status, file)) => TransferResult { namespace, name, status, file, error: None },
         Err(error) => {
             let message = forebay_base::error_chain::chain(&error).to_string();
             if problem::classify(&error).0.is_server_error() {
                 tracing::error!(error = %message, "a file of a request failed");
             }
             let error = Some(PartError::of(&error, message));
-            TransferResult { path, status: TransferStatus::Failed, file: None, error }
+            TransferResult { namespace, name, status: TransferStatus::Failed, file: None, error }
         }
     }
 }

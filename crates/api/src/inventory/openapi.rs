@@ -85,7 +85,8 @@ fn queries(routes: Routes) -> Routes {
             &at("page"),
             named("get_inventory_page", "Get a prefix as a page")
                 .parameters([prefix(), sort(), offset()])
-                .words(200, PAGE, "The page, or an error page"),
+                .words(200, PAGE, "The page, or an error page")
+                .problems(&[(400, "A parameter is unknown")]),
         )
         .get(
             &at("prefix"),

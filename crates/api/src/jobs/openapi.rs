@@ -88,7 +88,7 @@ pub(super) fn document() -> OpenApi {
                     "Events `status` with the number of the change as their id, and `progress`; the data \
                      is that of the job. The stream ends with the job.",
                 )
-                .words(200, "text/event-stream", "The events, beginning with the current state")
+                .sent_events(200, "The events, beginning with the current state")
                 .empty(204, "The job has ended, and Last-Event-ID is that of its end")
                 .problems(&[MISSING]),
         )

@@ -2,7 +2,8 @@
 //!
 //! Limited keys are checked here, in one place, by path and query alone. What a route reads or
 //! changes must therefore be in its path or in the one parameter named here. If it is not (a
-//! file by its id, a batch whose namespaces are in its body), a limited key is refused.
+//! file by its id, a batch whose namespaces are in its body), a limited key is refused. Uploads are the
+//! exception: their routes compare the namespace that is in a header or in the upload's record.
 
 use std::borrow::Cow;
 
@@ -20,6 +21,11 @@ enum Subject<'a> {
     One(Area, Cow<'a, str>),
     /// What every key for some resource of the area may read, such as a signed checkpoint.
     Common(Area),
+    /// The collection of uploads: to begin one, or to ask what the server supports. Listing them shows
+    /// those of every namespace.
+    Uploads,
+    /// One upload.
+    Upload,
     /// Anything else.
     Everything,
 }
@@ -45,6 +51,10 @@ pub(super) fn check(
     let permitted = match subject(uri) {
         Subject::One(area, name) => grant.permits(area, &name),
         Subject::Common(area) => *method == Method::GET && grant.reaches(area),
+        Subject::Uploads => {
+            matches!(*method, Method::POST | Method::OPTIONS) && grant.reaches(Area::Files)
+        }
+        Subject::Upload => grant.reaches(Area::Files),
         Subject::Everything => false,
     };
     if permitted { Ok(()) } else { Err(Denied::Limit) }
@@ -111,6 +121,8 @@ fn subject(uri: &Uri) -> Subject<'_> {
         ("files", None | Some("search"), None) => by_parameter(uri, Area::Files, "namespace"),
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
+        ("uploads", None, None) => Subject::Uploads,
+        ("uploads", Some(_), None) => Subject::Upload,
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
         ("events", Some("checkpoint" | "key" | "tlog" | "proof"), _) => {
             Subject::Common(Area::Events)
@@ -196,6 +208,8 @@ mod tests {
             match subject(&uri) {
                 Subject::One(area, name) => format!("{area:?}:{name}"),
                 Subject::Common(area) => format!("{area:?}"),
+                Subject::Uploads => "uploads".to_owned(),
+                Subject::Upload => "upload".to_owned(),
                 Subject::Everything => "everything".to_owned(),
             }
         };
@@ -217,6 +231,10 @@ mod tests {
             ("/v1/ingest", "everything"),
             ("/v1/namespaces/in", "Files:in"),
             ("/v1/namespaces", "everything"),
+            ("/v1/uploads", "uploads"),
+            ("/v1/uploads?namespace=in", "uploads"),
+            ("/v1/uploads/0123", "upload"),
+            ("/v1/uploads/0123/x", "everything"),
             ("/v1/files/copy", "everything"),
             ("/v1/documents/orders/7", "Documents:orders"),
             ("/v1/documents", "everything"),

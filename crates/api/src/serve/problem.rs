@@ -57,7 +57,7 @@ impl Problem {
         "key_scope",
         "this API key lacks the scope for this request",
     );
-    pub(super) const KEY_LIMIT: Self = Self::fixed(
+    pub(crate) const KEY_LIMIT: Self = Self::fixed(
         StatusCode::FORBIDDEN,
         "key_limit",
         "this API key is limited to other names, or the request does not name exactly one",

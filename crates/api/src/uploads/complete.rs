@@ -22,9 +22,10 @@ const TURNS: usize = 16;
 /// Uploads that are looked at together after a start.
 const PAGE: usize = 100;
 
-/// Completions that run.
-#[derive(Clone, Default)]
-pub(super) struct Completions {
+/// Completions that run: one of each upload at a time, for as long as everything that completes uploads shares
+/// this. Cloning is cheap.
+#[derive(Debug, Clone, Default)]
+pub struct Completions {
     /// An upload's id chooses one: two requests for the same upload wait for each other.
     turns: Arc<[Mutex<()>; TURNS]>,
 }
@@ -102,10 +103,13 @@ async fn store(intake: &Intake, id: UploadId) -> Result<Arc<[u8]>, IntakeError> 
 /// Stores the uploads that were complete when the server was stopped.
 ///
 /// Runs beside the first requests, in a task.
-pub fn resume(intake: &Intake) {
-    let intake = intake.clone();
+///
+/// * `completions`: those of the router. A request for an upload that is being stored then waits for it, and is
+///   not refused because its key is in use.
+pub fn resume(intake: &Intake, completions: &Completions) {
+    let (intake, completions) = (intake.clone(), completions.clone());
     tokio::spawn(async move {
-        let (completions, mut after) = (Completions::default(), None);
+        let mut after = None;
         loop {
             let next = intake.uploads().next_after(after, PAGE);
             let page = match intake.uploads().list(after, PAGE).await {

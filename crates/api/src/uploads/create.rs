@@ -12,20 +12,27 @@ use http::{HeaderMap, StatusCode};
 use super::headers::{self, DEFER_LENGTH, LENGTH, OFFSET, bad, one};
 use super::metadata::{self, Concat, Described, attribute};
 use super::problem::Refused;
+use super::reach::Reach;
 use super::{PATH, Served, complete, transfer};
 use crate::intake::PacedBody;
 
 pub(super) async fn create(State(served): State<Served>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match begin(&served, &parts.headers, body).await {
+    match begin(&served, &Reach::of(&parts.extensions), &parts.headers, body).await {
         Ok(response) => response,
         Err(refused) => refused.answer(&parts.headers),
     }
 }
 
-async fn begin(served: &Served, headers: &HeaderMap, body: Body) -> Result<Response, Refused> {
+async fn begin(
+    served: &Served,
+    reach: &Reach,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
     headers::check_version(headers)?;
-    let described = metadata::read(headers)?;
+    let mut described = metadata::read(headers)?;
+    reach.begin(&mut described)?;
     let is_deferred = match one(headers, &DEFER_LENGTH)? {
         None => false,
         Some("1") => true,
@@ -40,7 +47,7 @@ async fn begin(served: &Served, headers: &HeaderMap, body: Body) -> Result<Respo
         return Err(IntakeError::Precondition { message }.into());
     }
     match (&described.concat, length, is_deferred) {
-        (Concat::Final(_), None, false) => put_together(served, described).await,
+        (Concat::Final(_), None, false) => put_together(served, reach, described).await,
         (Concat::None | Concat::Partial, Some(_), false)
         | (Concat::None | Concat::Partial, None, true) => {
             begin_one(served, headers, body, described, length).await
@@ -89,7 +96,11 @@ async fn begin_one(
 }
 
 /// Makes a file of partial uploads. A repeated request has the same id, and so the same result.
-async fn put_together(served: &Served, described: Described) -> Result<Response, Refused> {
+async fn put_together(
+    served: &Served,
+    reach: &Reach,
+    described: Described,
+) -> Result<Response, Refused> {
     let Described { mut attributes, concat: Concat::Final(ids), .. } = described else {
         return Err(bad(&super::headers::CONCAT, "final; and URLs"));
     };
@@ -101,7 +112,7 @@ async fn put_together(served: &Served, described: Described) -> Result<Response,
         Err(error) => return Err(error.into()),
     };
     if !is_known {
-        let size = size_of(&served.intake, &ids).await?;
+        let size = size_of(&served.intake, reach, &ids).await?;
         let ids: Vec<_> = ids.iter().map(UploadId::to_string).collect();
         attributes.insert(attribute::PARTS.to_owned(), ids.join(" "));
         attributes.insert(attribute::SIZE.to_owned(), size.to_string());
@@ -125,10 +136,11 @@ fn final_id(ids: &[UploadId], attributes: &std::collections::BTreeMap<String, St
 }
 
 /// Checks that uploads can be put together, and returns the number of their bytes.
-async fn size_of(intake: &Intake, ids: &[UploadId]) -> Result<u64, Refused> {
+async fn size_of(intake: &Intake, reach: &Reach, ids: &[UploadId]) -> Result<u64, Refused> {
     let limit = intake.limits().file_size_max;
     let mut size: u64 = 0;
     for &id in ids {
+        reach.admit(intake.uploads(), id).await?;
         let status = intake.uploads().settle(id).await?;
         if status.new.kind != UploadKind::Partial {
             return Err(Refused::bad("upload_concat", format!("upload {id} is not a partial one")));

@@ -32,6 +32,8 @@ pub(super) mod attribute {
     pub(in super::super) const PARTS: &str = "parts";
     /// Bytes of a final upload.
     pub(in super::super) const SIZE: &str = "size";
+    /// Id of the limited key that began a partial upload without a namespace.
+    pub(in super::super) const KEY: &str = "key";
     /// Present if the name must not exist before.
     pub(in super::super) const ABSENT: &str = "absent";
 }
@@ -52,6 +54,8 @@ pub(super) struct Described {
     pub(super) concat: Concat,
     /// The name, if the client gave one.
     pub(super) key: Option<NameKey>,
+    /// Whether the client named a namespace.
+    pub(super) names_namespace: bool,
     pub(super) is_new_only: bool,
 }
 
@@ -91,7 +95,8 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Described, Refused> {
     if is_new_only {
         attributes.insert(attribute::ABSENT.to_owned(), String::new());
     }
-    Ok(Described { attributes, concat, key, is_new_only })
+    let names_namespace = named.contains_key("namespace");
+    Ok(Described { attributes, concat, key, names_namespace, is_new_only })
 }
 
 /// Reads pairs of a name and a value in Base64. Values that are not text are left out, unless they name

@@ -20,6 +20,7 @@ mod headers;
 mod metadata;
 mod openapi;
 mod problem;
+mod reach;
 mod read;
 mod transfer;
 
@@ -28,12 +29,12 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use forebay_intake::Intake;
-use http::{HeaderMap, Method, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
-use complete::Completions;
 use problem::Refused;
 
-pub use complete::resume;
+pub use complete::{Completions, resume};
 pub(crate) use problem::classify;
 
 /// Path of the collection.
@@ -47,8 +48,8 @@ struct Served {
 }
 
 /// Returns the routes, with full paths, ready to serve.
-pub fn router(intake: &Intake) -> Router {
-    let served = Served { intake: intake.clone(), completions: Completions::default() };
+pub fn router(intake: &Intake, completions: &Completions) -> Router {
+    let served = Served { intake: intake.clone(), completions: completions.clone() };
     Router::new()
         .route(PATH, get(read::list).post(create::create).options(options))
         .route(
@@ -84,12 +85,14 @@ async fn overridden(served: State<Served>, id: Path<String>, request: Request) -
         Some(Method::PATCH) => transfer::patch(served, id, request).await,
         Some(Method::DELETE) => transfer::delete(served, id, request).await,
         Some(Method::HEAD) => transfer::head(served, id, request).await,
-        _ => Refused::http(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method_not_allowed",
-            "POST to an upload takes X-HTTP-Method-Override: PATCH, DELETE or HEAD",
-        )
-        .answer(request.headers()),
+        _ => {
+            let text = "POST to an upload takes X-HTTP-Method-Override: PATCH, DELETE or HEAD";
+            let refused = Refused::http(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text);
+            let mut response = refused.answer(request.headers());
+            let allowed = HeaderValue::from_static("GET, HEAD, PATCH, DELETE, OPTIONS");
+            response.headers_mut().insert(ALLOW, allowed);
+            response
+        }
     }
 }
 

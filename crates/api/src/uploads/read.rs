@@ -8,6 +8,7 @@ use http::{StatusCode, Uri};
 use super::Served;
 use super::answers::{UploadAnswer, UploadPage};
 use super::problem::Refused;
+use super::reach::Reach;
 use super::transfer::id_of;
 use crate::answer::{json, pairs};
 
@@ -60,8 +61,10 @@ pub(super) async fn show(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
+    let reach = Reach::of(request.extensions());
     let shown = async {
         let status = served.intake.uploads().status(id_of(&id)?).await?;
+        reach.find(&status)?;
         Ok::<_, Refused>(json(StatusCode::OK, &UploadAnswer::of(&status)))
     };
     match shown.await {

@@ -11,6 +11,7 @@ use super::answers::url_of;
 use super::headers::{self, CONCAT, DEFER_LENGTH, FILE, LENGTH, METADATA, OFFSET, bad};
 use super::metadata::{attribute, length};
 use super::problem::Refused;
+use super::reach::Reach;
 use super::{Served, complete};
 use crate::intake::PacedBody;
 
@@ -26,7 +27,8 @@ pub(super) async fn head(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
-    match status_headers(&served, &id, request.headers()).await {
+    let reach = Reach::of(request.extensions());
+    match status_headers(&served, &reach, &id, request.headers()).await {
         Ok(response) => response,
         Err(refused) => refused.answer(request.headers()),
     }
@@ -34,11 +36,14 @@ pub(super) async fn head(
 
 async fn status_headers(
     served: &Served,
+    reach: &Reach,
     id: &str,
     request: &HeaderMap,
 ) -> Result<Response, Refused> {
     headers::check_version(request)?;
-    let status = served.intake.uploads().settle(id_of(id)?).await?;
+    let id = id_of(id)?;
+    reach.admit(served.intake.uploads(), id).await?;
+    let status = served.intake.uploads().settle(id).await?;
     check_kind(&status)?;
     // To the client an upload that has all of its bytes is a success, so it must be one.
     let result = if complete::is_due(&status) {
@@ -100,7 +105,8 @@ pub(super) async fn patch(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    match append(&served, &id, &parts.headers, body).await {
+    let reach = Reach::of(&parts.extensions);
+    match append(&served, &reach, &id, &parts.headers, body).await {
         Ok(response) => response,
         Err(refused) => refused.answer(&parts.headers),
     }
@@ -108,6 +114,7 @@ pub(super) async fn patch(
 
 async fn append(
     served: &Served,
+    reach: &Reach,
     id: &str,
     request: &HeaderMap,
     body: Body,
@@ -120,6 +127,7 @@ async fn append(
     let checksum = headers::checksum(request)?;
     let declared = request.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
     let uploads = served.intake.uploads();
+    reach.admit(uploads, id).await?;
     // A request of the same client that is still running is over: it lost its connection.
     let mut status = uploads.settle(id).await?;
     check_kind(&status)?;
@@ -182,18 +190,26 @@ pub(super) async fn delete(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
-    match remove(&served, &id, request.headers()).await {
+    let reach = Reach::of(request.extensions());
+    match remove(&served, &reach, &id, request.headers()).await {
         Ok(response) => response,
         Err(refused) => refused.answer(request.headers()),
     }
 }
 
-async fn remove(served: &Served, id: &str, request: &HeaderMap) -> Result<Response, Refused> {
+async fn remove(
+    served: &Served,
+    reach: &Reach,
+    id: &str,
+    request: &HeaderMap,
+) -> Result<Response, Refused> {
     // A program that does not speak the protocol may clear up.
     if request.contains_key(headers::RESUMABLE) {
         headers::check_version(request)?;
     }
-    served.intake.uploads().remove(id_of(id)?).await?;
+    let id = id_of(id)?;
+    reach.admit(served.intake.uploads(), id).await?;
+    served.intake.uploads().remove(id).await?;
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

@@ -3,14 +3,20 @@
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use forebay_api::uploads::router;
+use forebay_api::uploads::{Completions, resume};
+use forebay_intake::Intake;
 use forebay_intake::digest::Digest;
+use forebay_intake::uploads::{NewUpload, UploadKind};
 use sha2::Digest as _;
 
 use super::intake::support::{Answer, House, noise, pieces, send, text};
 
 const TUS: (&str, &str) = ("tus-resumable", "1.0.0");
 const BYTES: (&str, &str) = ("content-type", "application/offset+octet-stream");
+
+fn router(intake: &Intake) -> axum::Router {
+    forebay_api::uploads::router(intake, &Completions::default())
+}
 
 async fn ask(house: &House, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     ask_with(house, method, path, headers, Body::empty()).await
@@ -322,5 +328,35 @@ async fn uploads_are_listed_by_pages_and_limited_in_number() {
     for query in ["?limit=0", "?cursor=x", "?other=1"] {
         let path = format!("/v1/uploads{query}");
         assert_eq!(send(router(&house.intake), "GET", &path, &[], "").await.status, 400);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_a_start_is_storing_is_waited_for() {
+    let house = House::new();
+    let bytes = noise(3, 300_000);
+    // All of its bytes arrived, and then the server was killed.
+    let kind = UploadKind::Resumable;
+    let (length, attributes) = (Some(300_000), std::collections::BTreeMap::new());
+    let new = NewUpload { kind, length, kept_ms: 60_000, attributes };
+    let uploads = house.intake.uploads();
+    let id = uploads.create(new).await.unwrap();
+    let mut source = Once(Some(bytes.clone().into()));
+    uploads.append(id, 0, &mut source, None).await.unwrap();
+    let completions = Completions::default();
+    let router = forebay_api::uploads::router(&house.intake, &completions);
+    resume(&house.intake, &completions);
+    let head = send(router, "HEAD", &format!("/v1/uploads/{id}"), &[TUS], "").await;
+    assert_eq!((head.status, head.header("upload-offset")), (200, "300000"), "{head:?}");
+    let file = house.get(head.header("upload-file")).await;
+    assert!(file.body == bytes);
+}
+
+/// Bytes that arrive at once.
+struct Once(Option<bytes::Bytes>);
+
+impl forebay_intake::upload::Source for Once {
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, forebay_intake::IntakeError> {
+        Ok(self.0.take())
     }
 }

@@ -79,6 +79,10 @@ pub(super) struct IntakeArgs {
     /// Number of documents in a round.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     documents: i64,
+    /// Program versitygw, for the same load over S3.
+    #[cfg(feature = "peers")]
+    #[arg(long, value_name = "FILE")]
+    versitygw: Option<PathBuf>,
     /// Scratch directory, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -229,6 +233,8 @@ fn intake(args: &IntakeArgs) -> anyhow::Result<Exit> {
         lasting: args.lasting.get().max(Duration::from_millis(100)),
         large_size: args.large_size.0 >> 20 << 20,
         documents: args.documents,
+        #[cfg(feature = "peers")]
+        versitygw: args.versitygw.clone(),
     };
     let figures = bench::intake(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;

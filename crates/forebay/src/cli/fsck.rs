@@ -72,6 +72,30 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
             count => format!(", {count} of them are in files and wait for the database"),
         }
     ))?;
+    if report.uploads > 0 {
+        out::line(format_args!(
+            "uploads    {} unfinished or remembered, {} bytes",
+            report.uploads, report.upload_bytes
+        ))?;
+    }
+    if report.upload_torn_bytes > 0 {
+        out::line(format_args!(
+            "           {} bytes of requests that were never acknowledged, cut off when the upload continues",
+            report.upload_torn_bytes
+        ))?;
+    }
+    if report.upload_orphans > 0 {
+        out::line(format_args!(
+            "           {} parts of uploads that do not exist any more; they expire",
+            report.upload_orphans
+        ))?;
+    }
+    if report.upload_leftovers > 0 {
+        out::line(format_args!(
+            "           {} other files: those that were being created are removed at the next start",
+            report.upload_leftovers
+        ))?;
+    }
     if report.torn_tail_bytes > 0 {
         out::line(format_args!(
             "torn tail  {} bytes of writes that were never acknowledged, cut off the log",

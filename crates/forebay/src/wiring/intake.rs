@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use forebay_api::uploads::Completions;
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_base::image::Image;
@@ -35,7 +36,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intak
         took_ms = report.took_ms,
         "intake open"
     );
-    Ok((Arc::new(IntakeSubsystem(intake.clone())), intake))
+    Ok((Arc::new(IntakeSubsystem(intake.clone(), Completions::default())), intake))
 }
 
 /// Returns the configured options of the intake.
@@ -62,7 +63,8 @@ pub(crate) fn options(config: &Config) -> IntakeOptions {
     options
 }
 
-struct IntakeSubsystem(Intake);
+/// The intake, and the uploads that are being stored as files.
+struct IntakeSubsystem(Intake, Completions);
 
 impl Subsystem for IntakeSubsystem {
     fn name(&self) -> &'static str {
@@ -70,11 +72,12 @@ impl Subsystem for IntakeSubsystem {
     }
 
     fn router(&self) -> axum::Router {
-        forebay_api::intake::router(&self.0).merge(forebay_api::uploads::router(&self.0))
+        let uploads = forebay_api::uploads::router(&self.0, &self.1);
+        forebay_api::intake::router(&self.0).merge(uploads)
     }
 
     fn around(&self, router: axum::Router) -> axum::Router {
-        forebay_api::uploads::resume(&self.0);
+        forebay_api::uploads::resume(&self.0, &self.1);
         router
     }
 

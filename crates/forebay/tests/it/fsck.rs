@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Answer, Server, run, stderr};
+use crate::support::{Answer, Server, agent, run, stderr};
 
 /// Bytes that occur nowhere else on the disk.
 const MARK: &[u8] = b"a-byte-of-this-is-going-to-change";
@@ -76,4 +76,37 @@ fn a_directory_in_use_is_not_checked() {
     let _server = Server::start(&dir, &["--data", "data"]);
     let output = run(&dir, &["fsck", "--data", "data"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}
+
+#[test]
+fn a_changed_byte_of_an_unfinished_upload_is_found_and_its_file_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--data", "data"]);
+    let tus = ("tus-resumable", "1.0.0");
+    let begun = agent()
+        .post(format!("{}/v1/uploads", server.url))
+        .header(tus.0, tus.1)
+        .header("upload-length", "1000")
+        .header("content-type", "application/offset+octet-stream")
+        .send(MARK)
+        .unwrap();
+    assert_eq!(begun.status(), 201);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let report = || {
+        let output = run(&dir, &["fsck", "--data", "data", "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report)
+    };
+    let (code, sound) = report();
+    assert_eq!((code, &sound["uploads"]), (Some(0), &1.into()), "{sound}");
+    assert_eq!(sound["upload_bytes"], MARK.len(), "{sound}");
+    let path = flip(&dir.path().join("data"));
+    let (code, damaged) = report();
+    assert_eq!((code, &damaged["findings"][0]["kind"]), (Some(1), &"upload".into()), "{damaged}");
+    let output = run(&dir, &["fsck", "--data", "data"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(path.file_name().unwrap().to_str().unwrap()), "{text}");
+    assert!(text.contains("uploads    1 unfinished"), "{text}");
 }

@@ -98,6 +98,7 @@ impl Sent {
     }
 
     /// Whether each namespace has a document that was acknowledged.
+    #[cfg(feature = "mongodb")]
     pub(crate) fn has_every_namespace(&self) -> bool {
         (0..NAMESPACES.len()).all(|at| self.acknowledged.iter().any(|(of, _)| *of == at))
     }

@@ -57,6 +57,8 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) struct Server {
     child: Child,
     pub(crate) url: String,
+    /// URL of the S3 port, if the arguments set one.
+    pub(crate) s3_url: Option<String>,
     pub(crate) address: SocketAddr,
 }
 
@@ -86,13 +88,19 @@ impl Server {
         change(&mut command);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         let Some(url) = line.trim().strip_prefix("listening ").map(str::to_owned) else {
             let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
             panic!("the server did not start: {line:?}, log: {log}");
         };
         let address = url.split("//").nth(1).unwrap().parse().unwrap();
-        Self { child, url, address }
+        let s3_url = args.iter().any(|arg| arg.starts_with("s3.listen=")).then(|| {
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            line.trim().strip_prefix("s3 ").unwrap_or_else(|| panic!("{line:?}")).to_owned()
+        });
+        Self { child, url, s3_url, address }
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -46,6 +46,7 @@ pub(super) fn apply(
             Change::Put { .. }
             | Change::Move { .. }
             | Change::VersionsErased { .. }
+            | Change::NewestErased { .. }
             | Change::Delete { .. }
             | Change::Nothing => {}
         }
@@ -112,7 +113,8 @@ impl Batch<'_> {
                     by_name.push((&from.0, &from.1, applied, false));
                 }
                 Change::Delete { namespace, name, .. }
-                | Change::VersionsErased { namespace, name, .. } => {
+                | Change::VersionsErased { namespace, name, .. }
+                | Change::NewestErased { namespace, name, .. } => {
                     by_name.push((namespace, name, applied, false));
                 }
                 Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
@@ -160,6 +162,9 @@ impl Batch<'_> {
                     erased.extend(self.erase_version(namespace, name, *id)?);
                 }
                 Ok(erased)
+            }
+            Change::NewestErased { id, current, .. } => {
+                self.erase_newest(insert, (namespace, name), *id, *current)
             }
             // Of a move this is the name that it takes away.
             Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } => {
@@ -210,6 +215,29 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// Erases the newest state of a name, and makes the file `current` what it refers to.
+    ///
+    /// A replay may come here without what is erased: an entry whose bytes nothing refers to is removed
+    /// from the log. The name then never ceased to refer to `current`.
+    fn erase_newest(
+        &mut self,
+        insert: &mut Statement<'_>,
+        (namespace, name): (&Namespace, &FileName),
+        id: u64,
+        current: Option<u64>,
+    ) -> Checked<Vec<(Digest, u64)>> {
+        let erased = match self.delete_if(namespace, name, |file| file.id == id)? {
+            Some(file) => Some((file.digest, file.size)),
+            None => self.erase_version(namespace, name, id)?,
+        };
+        if let Some(current) = current
+            && let Some(version) = self.take_version(namespace, name, current)?
+        {
+            self.insert_file(insert, &version.file, false)?;
+        }
+        Ok(erased.into_iter().collect())
+    }
+
     /// Deletes a version and returns the bytes it referred to. Does nothing if it does not exist.
     fn erase_version(
         &mut self,
@@ -217,6 +245,18 @@ impl Batch<'_> {
         name: &FileName,
         id: u64,
     ) -> Checked<Option<(Digest, u64)>> {
+        let version = self.take_version(namespace, name, id)?;
+        let version = version.filter(|version| !version.is_deletion);
+        Ok(version.map(|version| (version.file.digest, version.file.size)))
+    }
+
+    /// Deletes a version and returns it; `None` if it does not exist.
+    fn take_version(
+        &mut self,
+        namespace: &Namespace,
+        name: &FileName,
+        id: u64,
+    ) -> Checked<Option<VersionRecord>> {
         let mut statement = self.connection.prepare_cached(&format!(
             "DELETE FROM versions WHERE namespace = ?1 AND name = ?2 AND id = ?3
              RETURNING {VERSION_COLUMNS}"
@@ -226,7 +266,7 @@ impl Batch<'_> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let (version, checksum) = read_version(&mut self.hasher, row)?;
         self.state.versions.remove(checksum);
-        Ok((!version.is_deletion).then_some((version.file.digest, version.file.size)))
+        Ok(Some(version))
     }
 
     /// Inserts a name with [`INSERT_FILE`]; returns `false` if it exists.
@@ -255,6 +295,29 @@ impl Batch<'_> {
             self.state.files.insert(checksum);
         }
         Ok(inserted == 1)
+    }
+
+    /// Deletes a name if what it refers to is as wanted, and returns that.
+    fn delete_if(
+        &mut self,
+        namespace: &Namespace,
+        name: &FileName,
+        wanted: impl FnOnce(&FileRecord) -> bool,
+    ) -> Checked<Option<FileRecord>> {
+        let found = {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name = ?2"
+            ))?;
+            let mut rows = statement.query(params![namespace.as_str(), name.as_str()])?;
+            match rows.next()? {
+                Some(row) => Some(read_file(&mut self.hasher, row)?.0),
+                None => None,
+            }
+        };
+        match found {
+            Some(file) if wanted(&file) => self.delete(namespace, name),
+            _ => Ok(None),
+        }
     }
 
     /// Deletes a name and returns what it was. Does nothing if it does not exist.

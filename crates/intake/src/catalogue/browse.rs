@@ -54,7 +54,7 @@ pub struct Browsed {
 
 impl Browse {
     /// The prefix that a name is listed under; `None` if it is listed itself.
-    fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
+    pub(super) fn shared<'n>(&self, name: &'n str) -> Option<&'n str> {
         if self.delimiter.is_empty() {
             return None;
         }

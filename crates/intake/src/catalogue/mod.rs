@@ -20,7 +20,9 @@
 mod apply;
 mod browse;
 mod compare;
+mod history;
 mod list;
+mod namespace;
 mod query;
 mod report;
 mod rows;
@@ -39,7 +41,7 @@ use rusqlite::{Connection, params};
 
 use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
 use self::state::{State, StoredState};
-use crate::attributes::{AttributeError, AttributeKind, Attributes};
+use crate::attributes::Attributes;
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -49,7 +51,9 @@ use crate::pending::NameKey;
 
 pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
+pub use history::{BrowsedStates, NameState, StateMark};
 pub use list::FileFilter;
+pub use namespace::{NamespaceRecord, Versioning};
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
 pub use report::{NamespaceSums, SharedContent};
 
@@ -146,44 +150,6 @@ impl VersionRecord {
     }
 }
 
-/// A namespace with a record of its own: it exists without files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamespaceRecord {
-    /// The namespace.
-    pub namespace: Namespace,
-    /// When the record was made, in milliseconds since 1970.
-    pub created_ms: i64,
-    /// What is stored with it.
-    pub attributes: Attributes,
-}
-
-impl NamespaceRecord {
-    /// Name of the internal attribute of a namespace that keeps versions.
-    const VERSIONS: &str = "versions";
-
-    /// Whether what its names referred to is kept when they are replaced or deleted.
-    #[must_use]
-    pub fn keeps_versions(&self) -> bool {
-        self.attributes.get(AttributeKind::Internal, Self::VERSIONS) == Some("on")
-    }
-
-    /// Attributes that make a namespace keep versions, or not.
-    ///
-    /// # Errors
-    /// [`AttributeError`]: there is no room for one more.
-    pub fn with_versions(
-        mut attributes: Attributes,
-        keeps: bool,
-    ) -> Result<Attributes, AttributeError> {
-        if keeps {
-            attributes.set(AttributeKind::Internal, Self::VERSIONS, "on")?;
-        } else {
-            attributes.remove(AttributeKind::Internal, Self::VERSIONS);
-        }
-        Ok(attributes)
-    }
-}
-
 /// One committed change, in the form that the catalogue applies.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -215,6 +181,19 @@ pub enum Change {
         name: FileName,
         /// Their ids.
         ids: Arc<[u64]>,
+    },
+    /// The newest state of a name was erased, and the one before it holds again.
+    NewestErased {
+        /// Namespace of the name.
+        namespace: Namespace,
+        /// The name.
+        name: FileName,
+        /// Id of what was erased.
+        id: u64,
+        /// Id of the file that the name refers to from here on; `None` if it does not exist.
+        current: Option<u64>,
+        /// That file, of a change that was just decided.
+        file: Option<Arc<FileRecord>>,
     },
     /// A namespace's record was changed at `changed_ms`; `attributes` is `None` if it was removed.
     Namespace {

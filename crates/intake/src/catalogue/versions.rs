@@ -3,12 +3,12 @@
 //! Invariants: a version is verified wherever it is read, and so are the rows beside a range; the bytes of a
 //! version are referred to, so they are not removed.
 
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use forebay_base::rows::RowHasher;
 
 use super::query::CatalogueReader;
-use super::rows::{VERSION_COLUMNS, VERSIONS, read_version};
+use super::rows::{Checked, VERSION_COLUMNS, VERSIONS, read_version};
 use super::{BlobRecord, VersionRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
@@ -26,31 +26,8 @@ impl CatalogueReader {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<VersionRecord>, CatalogueError> {
-        let before = before.map_or(i64::MAX, u64::cast_signed);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.ask("read versions of a file", |connection| {
-            let mut hasher = RowHasher::default();
-            // A row whose name was altered is beside the range.
-            for (than, order) in [("<", "DESC"), (">", "ASC")] {
-                let mut statement = connection.prepare_cached(&format!(
-                    "SELECT {VERSION_COLUMNS} FROM versions WHERE (namespace, name) {than} (?1, ?2)
-                     ORDER BY namespace {order}, name {order} LIMIT 1"
-                ))?;
-                let mut rows = statement.query(params![namespace.as_str(), name.as_str()])?;
-                if let Some(row) = rows.next()? {
-                    VERSIONS.verify(&mut hasher, row, 0)?;
-                }
-            }
-            let mut statement = connection.prepare_cached(&format!(
-                "SELECT {VERSION_COLUMNS} FROM versions
-                 WHERE namespace = ?1 AND name = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4"
-            ))?;
-            let values = params![namespace.as_str(), name.as_str(), before, limit];
-            let (mut rows, mut versions) = (statement.query(values)?, Vec::new());
-            while let Some(row) = rows.next()? {
-                versions.push(read_version(&mut hasher, row)?.0);
-            }
-            Ok(versions)
+            versions_of(connection, &mut RowHasher::default(), namespace, name, before, limit)
         })
     }
 
@@ -109,4 +86,38 @@ impl CatalogueReader {
             Ok(())
         })
     }
+}
+
+/// Up to `limit` versions of a name with ids below `before`, the newest first.
+pub(super) fn versions_of(
+    connection: &Connection,
+    hasher: &mut RowHasher,
+    namespace: &Namespace,
+    name: &FileName,
+    before: Option<u64>,
+    limit: usize,
+) -> Checked<Vec<VersionRecord>> {
+    let before = before.map_or(i64::MAX, u64::cast_signed);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    // A row whose name was altered is beside the range.
+    for (than, order) in [("<", "DESC"), (">", "ASC")] {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {VERSION_COLUMNS} FROM versions WHERE (namespace, name) {than} (?1, ?2)
+             ORDER BY namespace {order}, name {order} LIMIT 1"
+        ))?;
+        let mut rows = statement.query(params![namespace.as_str(), name.as_str()])?;
+        if let Some(row) = rows.next()? {
+            VERSIONS.verify(hasher, row, 0)?;
+        }
+    }
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {VERSION_COLUMNS} FROM versions
+         WHERE namespace = ?1 AND name = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4"
+    ))?;
+    let values = params![namespace.as_str(), name.as_str(), before, limit];
+    let (mut rows, mut versions) = (statement.query(values)?, Vec::new());
+    while let Some(row) = rows.next()? {
+        versions.push(read_version(hasher, row)?.0);
+    }
+    Ok(versions)
 }

@@ -31,6 +31,7 @@ const KIND_NAMESPACE: u8 = 8;
 const KIND_VERSIONS_ERASED: u8 = 9;
 const KIND_CHANGE: u8 = 10;
 const KIND_DROP: u8 = 11;
+const KIND_NEWEST_ERASED: u8 = 12;
 
 const FLAG_RESHAPES: u8 = 1;
 const FLAG_UNDECIDED: u8 = 2;
@@ -120,6 +121,21 @@ pub struct VersionsErased {
     pub name: FileName,
     /// Their ids: positions of the entries that made them.
     pub ids: Vec<u64>,
+}
+
+/// The newest state of a name is erased, and the one before it holds again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewestErased {
+    /// When, in milliseconds since 1970.
+    pub erased_ms: i64,
+    /// Namespace of the name.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: FileName,
+    /// Id of the file or the deletion that is erased.
+    pub id: u64,
+    /// Id of the file that the name refers to from here on; `None` if it does not exist.
+    pub current: Option<u64>,
 }
 
 /// A name is given to the bytes of another name, which is deleted: both or neither.
@@ -300,6 +316,8 @@ pub enum Entry<'a> {
     Namespace(NamespaceChange),
     /// Versions of a name are erased.
     VersionsErased(VersionsErased),
+    /// The newest state of a name is erased.
+    NewestErased(NewestErased),
     /// Part of a request that is still being received.
     DocumentChunk(DocumentChunk<'a>),
     /// A request's documents become valid.

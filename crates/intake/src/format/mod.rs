@@ -15,6 +15,6 @@ pub(crate) use decoder::Decoder;
 pub use entry::{
     AddedColumn, BlobPlace, ChangeAction, ChunkRef, CommitFlags, Delete, DocumentChange,
     DocumentChunk, DocumentCommit, DocumentExtents, Documents, DocumentsDropped, Entry, FileMove,
-    FilePut, IdempotencyRecord, NamespaceChange, NamespaceExtent, Outcome, TargetCode,
-    VersionsErased, encode_chunk_header, encode_documents,
+    FilePut, IdempotencyRecord, NamespaceChange, NamespaceExtent, NewestErased, Outcome,
+    TargetCode, VersionsErased, encode_chunk_header, encode_documents,
 };

@@ -152,8 +152,9 @@ fn compare(
             }
             let is_right = match found {
                 Some(row) if row.id == file.id => is_same(&row, &file),
-                // The index has not come to the entry that gave the name what it has now.
-                _ => file.id >= state.position,
+                // The index has not come to the entry that gave the name what it has now, or that made it
+                // refer to this file again.
+                _ => file.id >= state.position || state.position < catalogue.position,
             };
             if !is_right && findings.len() < FINDINGS_MAX {
                 let name = format!("{}/{}", key.0, key.1);

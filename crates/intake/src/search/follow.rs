@@ -23,7 +23,7 @@ use super::{Progress, Readers, Search, meters, text};
 use crate::catalogue::{BlobRecord, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault, IntakeError};
-use crate::format::{BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut};
+use crate::format::{BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut, NewestErased};
 use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
@@ -267,6 +267,7 @@ impl Worker {
                     let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
                     batch.changes.push(Change::Delete { namespace, name });
                 }
+                Entry::NewestErased(erased) => self.again(&mut batch, &erased)?,
                 Entry::Namespace(_)
                 | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
@@ -308,7 +309,30 @@ impl Worker {
         if file.id != lsn.0 {
             return Ok(());
         }
-        let text = self.text(&file, &blob, put)?;
+        self.add(batch, file, &blob, put.place)
+    }
+
+    /// Adds what a name refers to again, unless it has another state by now.
+    fn again(&self, batch: &mut Batch, erased: &NewestErased) -> Result<(), Stopped> {
+        let found = self.shared.reader.file(&erased.namespace, &erased.name);
+        let found = found.map_err(Stopped::Catalogue)?;
+        let Some((file, blob)) = found.filter(|(file, _)| Some(file.id) == erased.current) else {
+            let (namespace, name) = (erased.namespace.as_str().into(), erased.name.as_str().into());
+            batch.changes.push(Change::Delete { namespace, name });
+            return Ok(());
+        };
+        let _pinned = Pinned::new(&self.shared, file.digest);
+        self.add(batch, file, &blob, BlobPlace::Existing)
+    }
+
+    fn add(
+        &self,
+        batch: &mut Batch,
+        file: FileRecord,
+        blob: &BlobRecord,
+        place: BlobPlace<'_>,
+    ) -> Result<(), Stopped> {
+        let text = self.text(&file, blob, place)?;
         batch.text_bytes += text.as_ref().map_or(0, String::len);
         batch.changes.push(Change::Put { file: Box::new(file), text });
         Ok(())
@@ -319,12 +343,12 @@ impl Worker {
         &self,
         file: &FileRecord,
         blob: &BlobRecord,
-        put: &FilePut<'_>,
+        place: BlobPlace<'_>,
     ) -> Result<Option<String>, Stopped> {
         if !text::is_indexed(&file.mime, file.size) {
             return Ok(None);
         }
-        if let BlobPlace::Inline(bytes) = put.place {
+        if let BlobPlace::Inline(bytes) = place {
             return Ok(Some(text::text_of(bytes, &file.mime)));
         }
         match text::read(&self.shared, blob) {

@@ -133,9 +133,8 @@ fn walk(
         if end > checked_to || header.kind == FrameKind::Length {
             let Some(payload) = read_payload(file, at.end, &header)? else { break };
             if header.kind == FrameKind::Length {
-                let Some((length, note)) = payload.split_first_chunk::<8>() else { break };
-                let Some(note) = Note::new(note) else { break };
-                at.length = Some(u64::from_le_bytes(*length));
+                let Some((length, note)) = length_of(&payload) else { break };
+                at.length = Some(length);
                 at.note = note;
             }
         }
@@ -153,8 +152,14 @@ fn walk(
     Ok(valid)
 }
 
+/// Reads the payload of a length frame; `None`: it is none.
+pub(super) fn length_of(payload: &[u8]) -> Option<(u64, Note)> {
+    let (length, note) = payload.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*length), Note::new(note)?))
+}
+
 /// Whether a frame of this kind may follow; held bytes are followed by more or by their accept frame.
-fn follows(kind: FrameKind, holds: bool) -> bool {
+pub(super) fn follows(kind: FrameKind, holds: bool) -> bool {
     match kind {
         FrameKind::Begin | FrameKind::Finished => false,
         FrameKind::Held => true,

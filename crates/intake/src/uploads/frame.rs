@@ -24,7 +24,8 @@ use crate::format::{DecodeError, Decoder};
 pub(super) const HEADER_SIZE: usize = 48;
 /// Maximum number of bytes of a payload.
 pub(super) const PAYLOAD_SIZE_MAX: usize = 256 << 10;
-const MAGIC: [u8; 4] = *b"FbUp";
+/// First bytes of a header.
+pub(super) const MAGIC: [u8; 4] = *b"FbUp";
 const VERSION: u8 = 1;
 
 /// What a frame means.
@@ -131,6 +132,12 @@ impl Header {
         let follows = fields.u32("previous checksum").ok()? == previous;
         let fits = usize::try_from(header.payload_size).is_ok_and(|size| size <= PAYLOAD_SIZE_MAX);
         (is_known && zero == 0 && follows && fits).then_some((header, crc))
+    }
+
+    /// Decodes a header of the upload `id`, whatever it follows.
+    pub(super) fn decode_anywhere(bytes: &[u8; HEADER_SIZE], id: UploadId) -> Option<Self> {
+        let previous = bytes.get(40..44)?.try_into().ok()?;
+        Self::decode(bytes, id, u32::from_le_bytes(previous)).map(|(header, _)| header)
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod append;
 mod assemble;
+pub(crate) mod check;
 mod checksum;
 mod error;
 mod file;

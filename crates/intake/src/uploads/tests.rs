@@ -94,6 +94,9 @@ async fn a_flipped_bit_in_any_byte_is_refused_or_cut_back_and_never_served() {
     append(&uploads, finished, 0, b"abc", false).await;
     uploads.finish(finished, b"the result").await.unwrap();
     drop(uploads);
+    let checked = check::check(&RealFs, dir.path()).unwrap();
+    assert_eq!((checked.uploads, checked.bytes, checked.torn_bytes), (2, 900, 0), "{checked:?}");
+    assert!(checked.findings.is_empty(), "{checked:?}");
 
     let mut rng = Rng::new(9);
     for id in [unfinished, finished] {
@@ -103,6 +106,8 @@ async fn a_flipped_bit_in_any_byte_is_refused_or_cut_back_and_never_served() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << rng.below(8);
             std::fs::write(&path, &flipped).unwrap();
+            let checked = check::check(&RealFs, dir.path()).unwrap();
+            assert_eq!(checked.findings.len(), 1, "byte {at} of {id}: {checked:?}");
             let uploads = open(dir.path());
             match uploads.settle(id).await {
                 Err(UploadError::Damaged { .. }) => {}
@@ -142,4 +147,60 @@ async fn a_file_under_the_name_of_another_upload_is_refused() {
     assert!(matches!(refused, UploadError::Damaged { .. }), "{refused}");
     uploads.remove(second).await.unwrap();
     assert!(!path(second).exists());
+}
+
+#[tokio::test]
+async fn a_cut_off_end_is_no_damage_and_a_lost_sector_is_if_it_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let uploads = open(dir.path());
+    let attributes = BTreeMap::new();
+    let new = NewUpload { kind: UploadKind::Resumable, length: None, kept_ms: 1_000, attributes };
+    let id = uploads.create(new).await.unwrap();
+    for at in 0..3 {
+        append(&uploads, id, at * 2_000, &[7; 2_000], at == 1).await;
+    }
+    drop(uploads);
+    let path = dir.path().join(DIR).join(id.to_string());
+    let whole = std::fs::read(&path).unwrap();
+    let first =
+        frame::HEADER_SIZE + u32::from_le_bytes(*whole[8..].first_chunk().unwrap()) as usize;
+    let found = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        check::check(&RealFs, dir.path()).unwrap()
+    };
+    for cut in 0..whole.len() {
+        let checked = found(&whole[..cut]);
+        assert_eq!(checked.findings.len(), usize::from(cut < first), "{cut}: {checked:?}");
+        assert!(checked.bytes <= 6_000 && checked.torn_bytes <= 4_100, "{cut}: {checked:?}");
+    }
+    // The last frame is all of the last request: nothing says that it was acknowledged.
+    let last = whole.len() - 2_048;
+    // Sectors before it and in it; one that begins before it has its header too.
+    let sectors = (1..whole.len() / 512).map(|sector| sector * 512);
+    for sector in sectors.filter(|sector| sector + 512 <= last || *sector >= last) {
+        let mut bytes = whole.clone();
+        bytes[sector..sector + 512].fill(0);
+        let checked = found(&bytes);
+        assert_eq!(checked.findings.is_empty(), sector >= last, "{sector}: {checked:?}");
+        assert_eq!(checked.torn_bytes > 0, sector >= last, "{sector}: {checked:?}");
+    }
+}
+
+#[tokio::test]
+async fn parts_without_their_upload_and_foreign_files_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let uploads = open(dir.path());
+    let new = |kind| NewUpload { kind, length: None, kept_ms: 1_000, attributes: BTreeMap::new() };
+    let group = uploads.create(new(UploadKind::Multipart)).await.unwrap();
+    let gone = UploadId([3; 16]);
+    for (group, number) in [(group, 1), (gone, 1), (gone, 2)] {
+        uploads.create(new(UploadKind::Part { group, number })).await.unwrap();
+    }
+    for name in ["notes.txt", "00112233445566778899aabbccddeeff.new"] {
+        std::fs::write(dir.path().join(DIR).join(name), b"x").unwrap();
+    }
+    let checked = check::check(&RealFs, dir.path()).unwrap();
+    assert_eq!((checked.uploads, checked.orphans, checked.leftovers), (4, 2, 2), "{checked:?}");
+    assert!(checked.findings.is_empty(), "{checked:?}");
+    assert_eq!(check::check(&RealFs, &dir.path().join("none")).unwrap().uploads, 0);
 }

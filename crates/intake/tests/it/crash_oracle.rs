@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use forebay_base::fs::sim::Rng;
+use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::digest::Digest;
 use forebay_intake::{Condition, FileCopy, Intake, IntakeError, NameKey};
 
@@ -51,7 +52,7 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) async fn run(&mut self, intake: &Intake, rng: &mut Rng, steps: usize) {
         for _ in 0..steps {
-            match rng.below(19) {
+            match rng.below(20) {
                 0..3 => self.put(intake, rng, 0).await,
                 3 | 4 => self.put(intake, rng, PACKED + 1).await,
                 5 => {
@@ -62,6 +63,7 @@ impl Oracle {
                 12 => self.rename(intake, rng).await,
                 13 => self.copy(intake, rng).await,
                 14..19 => self.edits.run(intake, rng).await,
+                19 => self.erase(intake, rng).await,
                 8 => {
                     let files =
                         ["y/1", "y/2"].map(|name| (name, content(rng, rng.clone().below(2) * 700)));
@@ -131,6 +133,28 @@ impl Oracle {
         if accepted(&intake.rename(file_copy(&from, &to)).await) {
             self.acknowledge(&from, None);
             self.acknowledge(&to, Some(bytes));
+        }
+    }
+
+    /// Replaces a file and erases what it was replaced by: what was before holds again.
+    async fn erase(&mut self, intake: &Intake, rng: &mut Rng) {
+        let name = format!("v/{}", rng.below(2));
+        let on = |attributes, _| Ok(NamespaceRecord::with_versioning(attributes, Versioning::On)?);
+        if !accepted(&intake.change_namespace(&namespace("n"), on).await) {
+            return;
+        }
+        let (before, after) = (content(rng, 0), content(rng, PACKED));
+        for bytes in [&before, &after] {
+            self.intend(&name, Some(bytes.clone()));
+            if !accepted(&store(intake, &name, bytes).await) {
+                return;
+            }
+            self.acknowledge(&name, Some(bytes.clone()));
+        }
+        let Ok(Some(newest)) = intake.find(&of(&name)).await else { return };
+        self.intend(&name, Some(before.clone()));
+        if accepted(&intake.erase_version(&of(&name), newest.record.id).await) {
+            self.acknowledge(&name, Some(before));
         }
     }
 

@@ -1,12 +1,14 @@
 //! Any sequence of requests is answered as a map of names to bytes would, however often the intake
 //! is closed, or dropped without being closed, and opened again in between.
 
+mod versions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
 use forebay_intake::attributes::{AttributeKind, Attributes};
-use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord};
+use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord, Versioning};
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::change::NewContent;
 use forebay_intake::fsck::fsck;
@@ -33,9 +35,12 @@ enum Step {
     Record { name: usize },
     Unrecord { name: usize },
     Keep { name: usize },
+    Suspend { name: usize },
     History { name: usize },
     Restore { name: usize, version: usize },
     Prune { name: usize, kept: usize },
+    Erase { name: usize, state: usize },
+    BrowseStates { prefix: usize, limit: usize, delimiter: bool },
     Get { name: usize },
     Range { name: usize, from: usize, length: usize },
     List { prefix: usize, limit: usize },
@@ -77,7 +82,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => name.clone().prop_map(|name| Step::Record { name }),
         1 => name.clone().prop_map(|name| Step::Unrecord { name }),
         2 => name.clone().prop_map(|name| Step::Keep { name }),
+        1 => name.clone().prop_map(|name| Step::Suspend { name }),
         3 => name.clone().prop_map(|name| Step::History { name }),
+        3 => (name.clone(), 0..4usize).prop_map(|(name, state)| Step::Erase { name, state }),
+        2 => (0..PREFIXES.len(), 1..5usize, any::<bool>()).prop_map(
+            |(prefix, limit, delimiter)| Step::BrowseStates { prefix, limit, delimiter }),
         2 => (name.clone(), 0..4usize)
             .prop_map(|(name, version)| Step::Restore { name, version }),
         1 => (name.clone(), 0..3usize).prop_map(|(name, kept)| Step::Prune { name, kept }),
@@ -96,8 +105,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A content, and its tag.
-type Version = (usize, Option<String>);
+/// A content, its tag, and the step that stored it.
+type Version = (usize, Option<String>, usize);
 
 #[derive(Default)]
 struct Model {
@@ -108,6 +117,12 @@ struct Model {
     records: BTreeSet<String>,
     /// Namespaces that keep versions.
     keeps: BTreeSet<String>,
+    /// Namespaces that keep what was stored before a step.
+    suspended: BTreeMap<String, usize>,
+    /// The step that stored what a name refers to.
+    stored: BTreeMap<(String, String), usize>,
+    /// Number of steps so far.
+    steps: usize,
     /// Versions of each name with their tags, the oldest first; `None` for a deletion.
     history: BTreeMap<(String, String), Vec<Option<Version>>>,
     /// Documents by their ids; `None` if the namespace does not exist.
@@ -131,6 +146,7 @@ fn digest(which: usize) -> Digest {
 
 impl Model {
     async fn step(&mut self, intake: &Intake, step: &Step) {
+        self.steps += 1;
         match *step {
             Step::Put { name, content } => {
                 self.put(intake, name, content, Condition::None, true).await;
@@ -151,14 +167,16 @@ impl Model {
                 if deleted {
                     self.replaced(name, true);
                 }
-                self.files.remove(&of(name));
-                self.tags.remove(&of(name));
+                self.set(name, None);
             }
             Step::Copy { from, to } => self.copy(intake, from, to, false).await,
             Step::Rename { from, to } => self.copy(intake, from, to, true).await,
             Step::Tag { name, value } => self.tag(intake, name, value).await,
             Step::Browse { prefix, limit } => self.browse(intake, prefix, limit).await,
-            Step::Record { .. } | Step::Keep { .. } | Step::Unrecord { .. } => {
+            Step::Record { .. }
+            | Step::Keep { .. }
+            | Step::Suspend { .. }
+            | Step::Unrecord { .. } => {
                 self.namespace_step(intake, step).await;
             }
             Step::History { name } => self.check_history(intake, name).await,
@@ -170,6 +188,11 @@ impl Model {
                 history.drain(..gone);
                 assert_eq!(erased, gone);
                 self.check_history(intake, name).await;
+            }
+            Step::Erase { name, state } => self.erase(intake, name, state).await,
+            Step::BrowseStates { prefix, limit, delimiter } => {
+                let delimiter = if delimiter { "/" } else { "" };
+                self.browse_states(intake, PREFIXES[prefix], limit, delimiter).await;
             }
             Step::Get { name } => self.get(intake, name).await,
             Step::Range { name, from, length } => self.range(intake, name, from, length).await,
@@ -199,14 +222,28 @@ impl Model {
                 let set = intake.set_namespace(&namespace(&name), Attributes::default()).await;
                 assert_eq!(set.unwrap(), self.records.insert(name.clone()));
                 self.keeps.remove(&name);
+                self.suspended.remove(&name);
                 self.namespaces(intake).await;
             }
             Step::Keep { name } => {
                 let name = of(name).0;
-                let attributes = NamespaceRecord::with_versions(Attributes::default(), true);
+                let attributes =
+                    NamespaceRecord::with_versioning(Attributes::default(), Versioning::On);
                 let set = intake.set_namespace(&namespace(&name), attributes.unwrap()).await;
                 assert_eq!(set.unwrap(), self.records.insert(name.clone()));
+                self.suspended.remove(&name);
                 self.keeps.insert(name);
+            }
+            Step::Suspend { name } => {
+                let name = of(name).0;
+                let of = namespace(&name);
+                let set = intake.change_namespace(&of, |attributes, at| {
+                    let suspended = Versioning::Suspended { at };
+                    Ok(NamespaceRecord::with_versioning(attributes, suspended).unwrap())
+                });
+                assert_eq!(set.await.unwrap(), self.records.insert(name.clone()));
+                self.keeps.remove(&name);
+                self.suspended.insert(name, self.steps);
             }
             Step::Unrecord { name } => {
                 let name = of(name).0;
@@ -218,6 +255,7 @@ impl Model {
                 } else if let Ok(removed) = removed {
                     assert_eq!(removed, self.records.remove(&name));
                     self.keeps.remove(&name);
+                    self.suspended.remove(&name);
                 }
                 self.namespaces(intake).await;
             }
@@ -246,8 +284,10 @@ impl Model {
         if self.files.contains_key(&of(name)) && (is_tagged || !same) {
             self.replaced(name, false);
         }
-        let before = self.files.insert(of(name), which);
-        self.tags.remove(&of(name));
+        let before = self.files.get(&of(name)).copied();
+        if before.is_none() || is_tagged || !same {
+            self.set(name, Some((which, None, self.steps)));
+        }
         assert_eq!(put.created, before.is_none(), "{put:?}");
         let replaced = before.is_some_and(|before| content(before) != content(which));
         assert_eq!(put.replaced, replaced, "{put:?}");
@@ -312,14 +352,12 @@ impl Model {
         if is_moved {
             self.replaced(from, true);
         }
-        assert_eq!(done.created, self.files.insert(of(to), which).is_none());
-        match tag {
-            Some(tag) => self.tags.insert(of(to), tag),
-            None => self.tags.remove(&of(to)),
-        };
+        assert_eq!(done.created, !self.files.contains_key(&of(to)));
+        if done.created || is_moved || !same {
+            self.set(to, Some((which, tag, self.steps)));
+        }
         if is_moved {
-            self.files.remove(&of(from));
-            self.tags.remove(&of(from));
+            self.set(from, None);
         }
     }
 
@@ -335,76 +373,12 @@ impl Model {
             assert!(!done.unwrap().replaced);
             if self.tags.get(&of(name)) != Some(&value) {
                 self.replaced(name, false);
+                let which = self.files[&of(name)];
+                self.set(name, Some((which, Some(value), self.steps)));
             }
-            self.tags.insert(of(name), value);
         } else {
             assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
         }
-    }
-
-    /// Notes that what a name refers to is replaced, or deleted.
-    fn replaced(&mut self, name: usize, is_deleted: bool) {
-        if !self.keeps.contains(&of(name).0) {
-            return;
-        }
-        let before = (self.files[&of(name)], self.tags.get(&of(name)).cloned());
-        let history = self.history.entry(of(name)).or_default();
-        history.push(Some(before));
-        if is_deleted {
-            history.push(None);
-        }
-    }
-
-    async fn check_history(&self, intake: &Intake, name: usize) {
-        let expected = self.history.get(&of(name)).cloned().unwrap_or_default();
-        let (mut found, mut before) = (Vec::new(), None);
-        loop {
-            let page = intake.versions(&name_key(name), before, 2).await.unwrap();
-            assert_eq!(page.current.is_some(), self.files.contains_key(&of(name)));
-            before = page.versions.last().map(|version| version.file.id);
-            found.extend(page.versions);
-            if !page.more {
-                break;
-            }
-        }
-        found.reverse();
-        assert_eq!(found.len(), expected.len());
-        for (version, expected) in found.iter().zip(&expected) {
-            assert_eq!(version.is_deletion, expected.is_none());
-            let stored = intake.find_version(&name_key(name), version.file.id).await.unwrap();
-            assert_eq!(stored.is_some(), expected.is_some());
-            if let (Some(stored), Some((which, tag))) = (stored, expected) {
-                let size = stored.record.size;
-                assert!(requests::range(intake, &stored, 0, size).unwrap() == content(*which));
-                let found = stored.record.attributes.get(AttributeKind::Tag, "t");
-                assert_eq!(found, tag.as_deref());
-            }
-        }
-    }
-
-    async fn restore(&mut self, intake: &Intake, name: usize, version: usize) {
-        let all = intake.versions(&name_key(name), None, 100).await.unwrap().versions;
-        let (Some(found), Some(history)) = (all.get(version), self.history.get(&of(name))) else {
-            return;
-        };
-        let expected = history[history.len() - 1 - version].clone();
-        let done =
-            intake.restore_version(&name_key(name), found.file.id, Condition::None, None).await;
-        let Some((which, tag)) = expected else {
-            assert!(matches!(done, Err(IntakeError::NotFound { .. })), "{done:?}");
-            return;
-        };
-        done.unwrap();
-        let now = self.files.get(&of(name)).map(|before| content(*before));
-        let same = now == Some(content(which)) && self.tags.get(&of(name)) == tag.as_ref();
-        if now.is_some() && !same {
-            self.replaced(name, false);
-        }
-        self.files.insert(of(name), which);
-        match tag {
-            Some(tag) => self.tags.insert(of(name), tag),
-            None => self.tags.remove(&of(name)),
-        };
     }
 
     /// Pages through a directory and compares all of it with the model.
@@ -554,7 +528,7 @@ fn run(steps: &[Step]) {
     let report = fsck(&options.dir, Arc::new(RealFs), |_| {}).unwrap();
     let blobs: BTreeSet<_> = model.files.values().map(|which| content(*which)).collect();
     assert!(report.findings.is_empty(), "{report:?}");
-    let kept = model.history.values().flatten().flatten().map(|(which, _)| content(*which));
+    let kept = model.history.values().flatten().flatten().map(|(which, ..)| content(*which));
     let blobs: BTreeSet<_> = blobs.into_iter().chain(kept).collect();
     assert_eq!((report.files, report.blobs), (model.files.len() as u64, blobs.len() as u64));
     let documents = model.documents.map_or(0, |all| all.len() as u64);

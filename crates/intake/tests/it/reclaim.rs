@@ -50,7 +50,7 @@ async fn put_many(intake: &Intake, count: u64) {
 }
 
 async fn delete(intake: &Intake, namespace: &str, name: &str) {
-    assert!(intake.delete(&key(namespace, name), Condition::None, None).await.unwrap());
+    assert!(intake.delete(&key(namespace, name), Condition::None, None).await.unwrap().is_some());
 }
 
 async fn check_kept(intake: &Intake, kept: impl Iterator<Item = u64>) {

@@ -109,7 +109,7 @@ fn replay(is_same: bool, status: u16, json: Vec<u8>) -> Result<Reply, IntakeErro
 
 /// Deletes a file; `false` if it does not exist.
 pub(crate) async fn delete(intake: &Intake, key: &NameKey) -> Result<bool, IntakeError> {
-    intake.delete(key, Condition::None, None).await
+    intake.delete(key, Condition::None, None).await.map(|deleted| deleted.is_some())
 }
 
 /// Stores documents, under an idempotency key if there is one.

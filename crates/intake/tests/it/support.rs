@@ -8,7 +8,7 @@ use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::Rng;
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_intake::attributes::{AttributeKind, Attributes};
-use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord};
+use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord, Versioning};
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::PageLimits;
@@ -192,7 +192,8 @@ pub(crate) fn furnish(dir: &Path) {
         }
         put(&intake, &key("notes", "again.txt"), b"the bytes of the file number 1", false).await;
         put(&intake, &key("photos", "large.bin"), &[7; 5_000], false).await;
-        assert!(intake.delete(&key("notes", "small-5.txt"), Condition::None, None).await.unwrap());
+        let gone = key("notes", "small-5.txt");
+        assert!(intake.delete(&gone, Condition::None, None).await.unwrap().is_some());
         keep_versions(&intake).await;
         let orders: Vec<String> = (100..108).map(order).collect();
         post(&intake, "orders", Wish::Table, &orders.join("\n")).await;
@@ -220,7 +221,8 @@ async fn change_documents(intake: &Intake) {
 
 /// A namespace that keeps versions: of a file that was replaced, tagged, moved and deleted.
 async fn keep_versions(intake: &Intake) {
-    let attributes = NamespaceRecord::with_versions(Attributes::default(), true).unwrap();
+    let attributes =
+        NamespaceRecord::with_versioning(Attributes::default(), Versioning::On).unwrap();
     intake.set_namespace(&namespace("kept"), attributes).await.unwrap();
     for text in ["the first version of a file", "the second version of a file"] {
         put(intake, &key("kept", "a/one.txt"), text.as_bytes(), false).await;
@@ -243,7 +245,14 @@ async fn keep_versions(intake: &Intake) {
         idempotency: None,
     };
     intake.rename(copy).await.unwrap();
-    assert!(intake.delete(&key("kept", "b/two.txt"), Condition::None, None).await.unwrap());
+    let two = key("kept", "b/two.txt");
+    assert!(intake.delete(&two, Condition::None, None).await.unwrap().is_some());
+    // The newest of its states is erased, and the one before it holds again.
+    let four = key("kept", "d/four.txt");
+    put(intake, &four, b"a text that stays", false).await;
+    put(intake, &four, b"a text that is erased", false).await;
+    let newest = intake.find(&four).await.unwrap().unwrap().record.id;
+    assert!(intake.erase_version(&four, newest).await.unwrap().is_some());
 }
 
 /// Moves what is in the write-ahead logs of both databases into the databases.
@@ -307,7 +316,7 @@ async fn ask_files(intake: &Intake) -> Vec<(String, Answer)> {
         let question = format!("list {filter:?}");
         answers.push((question, answer(intake.list(filter, None, 100).await)));
     }
-    for name in ["a/one.txt", "b/two.txt", "c/three.txt", "none.txt"] {
+    for name in ["a/one.txt", "b/two.txt", "c/three.txt", "d/four.txt", "none.txt"] {
         let key = key("kept", name);
         let history = intake.versions(&key, None, 100).await;
         let ids: Vec<u64> =
@@ -328,7 +337,9 @@ async fn ask_files(intake: &Intake) -> Vec<(String, Answer)> {
     answers.push(("tagged".to_owned(), answer(intake.list(filter, None, 100).await)));
     let (prefix, delimiter) = (String::new(), "/".to_owned());
     let browse = Browse { namespace: namespace("kept"), prefix, delimiter, after: None };
-    answers.push(("directories".to_owned(), answer(intake.browse(browse, 100).await)));
+    answers.push(("directories".to_owned(), answer(intake.browse(browse.clone(), 100).await)));
+    let states = Browse { delimiter: String::new(), ..browse };
+    answers.push(("states".to_owned(), answer(intake.browse_states(states, None, 100).await)));
     let found = intake.file_namespaces(None, 100).await;
     answers.push(("namespaces of files".to_owned(), answer(found)));
     answers.push(("totals".to_owned(), answer(intake.totals().await)));

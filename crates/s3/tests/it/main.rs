@@ -5,3 +5,4 @@
 mod objects;
 mod security;
 mod support;
+mod versions;

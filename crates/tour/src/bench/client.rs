@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
-/// Maximum size of a response to a small request.
-const ANSWER_SIZE_MAX: usize = 64 << 10;
+/// Maximum size of a response.
+const ANSWER_SIZE_MAX: usize = 1 << 20;
 
 /// The result of a load.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +52,46 @@ pub(super) enum Until {
     Requests(u64),
 }
 
+/// A steady load: each request is due at its time, whether or not those before it were answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) per_second: f64,
+    pub(super) lasting: Duration,
+}
+
+impl Pace {
+    /// Number of its requests.
+    fn count(self) -> u64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of requests"
+        )]
+        let count = (self.per_second * self.lasting.as_secs_f64()) as u64;
+        count.max(1)
+    }
+
+    /// When the request at this place is due, from the beginning on.
+    fn due(self, place: u64) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+        let place = place as f64;
+        Duration::from_secs_f64(place / self.per_second.max(1.0))
+    }
+}
+
+/// As [`drive`], from the number 0 on at a steady rate. The time of a request that found no free connection
+/// counts from when it was due.
+pub(super) fn drive_paced(
+    address: SocketAddr,
+    connections: usize,
+    pace: Pace,
+    request: impl Fn(u64, &mut Vec<u8>) + 'static,
+    check: impl Fn(u64, u16, &[u8]) -> anyhow::Result<()> + 'static,
+) -> anyhow::Result<Load> {
+    let until = Until::Requests(pace.count());
+    run(address, connections, (until, Some(pace)), 0, request, check)
+}
+
 /// Sends requests made by `request(number, buffer)` over `connections` connections.
 ///
 /// * `check`: checks a response's status and body; an error ends the load.
@@ -59,6 +99,17 @@ pub(super) fn drive(
     address: SocketAddr,
     connections: usize,
     until: Until,
+    first: u64,
+    request: impl Fn(u64, &mut Vec<u8>) + 'static,
+    check: impl Fn(u64, u16, &[u8]) -> anyhow::Result<()> + 'static,
+) -> anyhow::Result<Load> {
+    run(address, connections, (until, None), first, request, check)
+}
+
+fn run(
+    address: SocketAddr,
+    connections: usize,
+    plan: (Until, Option<Pace>),
     first: u64,
     request: impl Fn(u64, &mut Vec<u8>) + 'static,
     check: impl Fn(u64, u16, &[u8]) -> anyhow::Result<()> + 'static,
@@ -83,7 +134,7 @@ pub(super) fn drive(
             .map(|stream| {
                 let (request, check, next) = (request.clone(), check.clone(), next.clone());
                 tokio::task::spawn_local(connection(
-                    stream, begun, until, first, next, request, check,
+                    stream, begun, plan, first, next, request, check,
                 ))
             })
             .collect();
@@ -102,7 +153,7 @@ pub(super) fn drive(
 async fn connection(
     mut stream: TcpStream,
     begun: Instant,
-    until: Until,
+    (until, pace): (Until, Option<Pace>),
     first: u64,
     next: Rc<Cell<u64>>,
     request: Rc<impl Fn(u64, &mut Vec<u8>)>,
@@ -123,7 +174,14 @@ async fn connection(
         next.set(number + 1);
         out.clear();
         request(number, &mut out);
-        let sent = Instant::now();
+        let sent = match pace.map(|pace| begun + pace.due(number - first)) {
+            Some(due) if due > Instant::now() => {
+                tokio::time::sleep_until(due.into()).await;
+                Instant::now()
+            }
+            Some(due) => due,
+            None => Instant::now(),
+        };
         stream.write_all(&out).await.context("cannot send")?;
         let (status, body, size) = read_answer(&mut stream, &mut answer).await?;
         latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));

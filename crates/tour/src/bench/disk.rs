@@ -26,6 +26,25 @@ pub(super) fn serial_appends_per_s(dir: &Path, lasting: Duration) -> anyhow::Res
     Ok(f64::from(count) / took.as_secs_f64())
 }
 
+/// Returns the 99th percentile of the time of an append of 4 KiB and its flush, in microseconds.
+pub(super) fn flush_p99_us(dir: &Path, lasting: Duration) -> anyhow::Result<f64> {
+    let path = dir.join("flushes");
+    let file = File::create(&path).context("cannot create a file to append to")?;
+    let block = [0x5A; 4_096];
+    let begun = Instant::now();
+    let mut samples = Vec::new();
+    while begun.elapsed() < lasting {
+        let at = samples.len() as u64 * 4_096;
+        let one = Instant::now();
+        file.write_all_at(&block, at).context("cannot append")?;
+        file.sync_data().context("cannot flush")?;
+        samples.push(one.elapsed().as_secs_f64() * 1e6);
+    }
+    std::fs::remove_file(&path).context("cannot remove the file appended to")?;
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(samples.len() * 99 / 100).copied().context("nothing was flushed")
+}
+
 /// Writes `size` bytes in pieces of 1 MiB, flushes once, and returns MiB per second.
 pub(super) fn write_mib_per_s(dir: &Path, size: u64) -> anyhow::Result<f64> {
     let path = dir.join("plain-write");

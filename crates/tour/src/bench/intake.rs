@@ -11,7 +11,9 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use super::client::{Load, Until, drive};
-use super::{Figures, Plan, disk, jobs, look_ups, rows, search, upload};
+#[cfg(feature = "peers")]
+use super::postgres;
+use super::{Figures, Plan, disk, jobs, look_ups, published, rows, s3, search, steady, upload};
 use crate::child::Server;
 
 /// Size of a small file.
@@ -44,6 +46,18 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     filled(plan, scratch.path(), &mut figures)?;
     note("one large file");
     upload::large_file(plan, scratch.path(), &mut figures)?;
+    note("small files at a steady rate beside a large one");
+    let highest = figures.value("put_4k_sync_per_s").context("no rate was measured")?;
+    steady::measure(plan, scratch.path(), highest, &mut figures)?;
+    note("small files over the S3-compatible API");
+    s3::measure(plan, scratch.path(), &mut figures)?;
+    note("workers, batches, and responses before the work is done");
+    published::measure(plan, scratch.path(), &mut figures)?;
+    #[cfg(feature = "peers")]
+    {
+        note("rows into PostgreSQL");
+        postgres::measure(plan, scratch.path(), &mut figures)?;
+    }
     note("searches over 100,000 files");
     search::measure(plan, scratch.path(), &mut figures)?;
     note("documents into SQLite");
@@ -53,7 +67,7 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-fn server(data: &Path, durability: &str) -> anyhow::Result<Server> {
+pub(super) fn server(data: &Path, durability: &str) -> anyhow::Result<Server> {
     let log = data.with_extension("log");
     Server::start(&["serve", "--log", "warn", "--durability", durability], data, &log)
 }
@@ -142,7 +156,7 @@ fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<
 }
 
 /// Returns the content of file `number`: its number, then a pattern that depends on it.
-fn fill(number: u64, out: &mut Vec<u8>) {
+pub(super) fn fill(number: u64, out: &mut Vec<u8>) {
     let mut word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for _ in 0..SMALL / 8 {
         out.extend_from_slice(&word.to_le_bytes());
@@ -150,7 +164,7 @@ fn fill(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-fn put(server: &Server, plan: &Plan, until: Until, salt: u64) -> anyhow::Result<Load> {
+pub(super) fn put(server: &Server, plan: &Plan, until: Until, salt: u64) -> anyhow::Result<Load> {
     put_named(server, plan, until, salt, "bench")
 }
 
@@ -161,20 +175,26 @@ fn put_named(
     salt: u64,
     namespace: &'static str,
 ) -> anyhow::Result<Load> {
-    let request = move |number: u64, out: &mut Vec<u8>| {
+    drive(server.address(), plan.connections, until, salt, put_request(namespace), stored)
+}
+
+/// Writes uploads of 4 KiB.
+pub(super) fn put_request(namespace: &'static str) -> impl Fn(u64, &mut Vec<u8>) + 'static {
+    move |number: u64, out: &mut Vec<u8>| {
         out.extend_from_slice(b"PUT /v1/files/");
         out.extend_from_slice(namespace.as_bytes());
         out.push(b'/');
         out.extend_from_slice(format!("{number:016x}").as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4096\r\n\r\n");
         fill(number, out);
-    };
-    let check = |number, status, body: &[u8]| {
-        let text = String::from_utf8_lossy(body);
-        ensure!(status == 201, "file {number} was answered {status}: {text}");
-        Ok(())
-    };
-    drive(server.address(), plan.connections, until, salt, request, check)
+    }
+}
+
+/// Checks the response to an upload of a new file.
+pub(super) fn stored(number: u64, status: u16, body: &[u8]) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(body);
+    ensure!(status == 201, "file {number} was answered {status}: {text}");
+    Ok(())
 }
 
 /// Uploads files, and measures the CPU time of the server for each file, in microseconds.
@@ -194,7 +214,12 @@ fn put_measured(
 }
 
 /// Fetches what was uploaded and compares it; returns the number of files.
-fn read_back(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Result<u64> {
+pub(super) fn read_back(
+    server: &Server,
+    plan: &Plan,
+    salt: u64,
+    count: u64,
+) -> anyhow::Result<u64> {
     let load = get_all(server, plan, salt, count)?;
     ensure!(load.done == count, "{} of {count} files were read back", load.done);
     Ok(load.done)

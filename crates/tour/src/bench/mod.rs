@@ -17,8 +17,13 @@ pub mod latency;
 mod look_ups;
 #[cfg(feature = "peers")]
 pub mod pipeline;
+#[cfg(feature = "peers")]
+mod postgres;
+mod published;
 mod rows;
+mod s3;
 mod search;
+mod steady;
 mod upload;
 
 use std::path::PathBuf;
@@ -41,6 +46,9 @@ pub struct Plan {
     pub large_size: u64,
     /// Number of documents in a round.
     pub documents: i64,
+    /// Program of another server for S3.
+    #[cfg(feature = "peers")]
+    pub versitygw: Option<PathBuf>,
 }
 
 /// Figures by name, in the order they were measured.
@@ -63,6 +71,11 @@ impl Figures {
         if let Some(median) = samples.get(samples.len() / 2) {
             self.add(name, *median);
         }
+    }
+
+    /// Returns a figure that was measured already.
+    fn value(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.as_f64()
     }
 
     /// Returns the figures as one flat object.

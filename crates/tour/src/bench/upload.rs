@@ -58,7 +58,7 @@ fn mark(piece: &mut [u8], round: u32, number: u64) {
 }
 
 /// Creates the file to upload and flushes it, so that nothing of it is written during the upload.
-fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
+pub(super) fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
     let mut file = BufWriter::new(File::create(path).context("cannot create the file to upload")?);
     let mut buffer = piece(round, 0);
     for number in 0..size / PIECE as u64 {
@@ -72,7 +72,7 @@ fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
 }
 
 /// Uploads a file as a client on the same machine would: the kernel sends it from its cache.
-fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration> {
+pub(super) fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration> {
     let mut file = File::open(source).context("cannot open the file to upload")?;
     let size = file.metadata().context("cannot open the file to upload")?.len();
     let mut stream = TcpStream::connect(server.address()).context("cannot connect")?;

@@ -8,9 +8,10 @@ use super::{
     AddedColumn, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
     Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord,
     KIND_CHANGE, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_DROP, KIND_EXTENTS, KIND_FILE_PUT,
-    KIND_MOVE, KIND_NAMESPACE, KIND_OUTCOME, KIND_VERSIONS_ERASED, NamespaceChange,
-    NamespaceExtent, Outcome, PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, TargetCode, VERSION,
-    VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
+    KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME, KIND_VERSIONS_ERASED,
+    NamespaceChange, NamespaceExtent, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
+    PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS,
+    VersionsErased,
 };
 use crate::attributes::Attributes;
 use crate::classify::Category;
@@ -67,6 +68,7 @@ impl<'a> Entry<'a> {
             KIND_MOVE => decode_move(&mut decoder, version).map(Entry::FileMove),
             KIND_NAMESPACE => decode_namespace_change(&mut decoder).map(Entry::Namespace),
             KIND_VERSIONS_ERASED => decode_versions_erased(&mut decoder).map(Entry::VersionsErased),
+            KIND_NEWEST_ERASED => decode_newest_erased(&mut decoder).map(Entry::NewestErased),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
             KIND_CHANGE => decode_change(&mut decoder).map(Entry::DocumentChange),
             KIND_DROP => decode_drop(&mut decoder).map(Entry::DocumentsDropped),
@@ -276,6 +278,23 @@ fn decode_versions_erased(decoder: &mut Decoder<'_>) -> Result<VersionsErased, D
     }
     decoder.finish()?;
     Ok(VersionsErased { erased_ms, namespace, name, ids })
+}
+
+fn decode_newest_erased(decoder: &mut Decoder<'_>) -> Result<NewestErased, DecodeError> {
+    let erased_ms = decoder.i64("erased")?;
+    let (namespace, name) = (namespace(decoder)?, file_name(decoder)?);
+    let id = decoder.u64("id")?;
+    let offset = decoder.offset();
+    let current = match decoder.u8("current")? {
+        0 => None,
+        1 => Some(decoder.u64("current id")?),
+        other => {
+            let (field, found) = ("current", other.into());
+            return Err(DecodeError::Value { field, offset, found });
+        }
+    };
+    decoder.finish()?;
+    Ok(NewestErased { erased_ms, namespace, name, id, current })
 }
 
 fn decode_namespace_change(decoder: &mut Decoder<'_>) -> Result<NamespaceChange, DecodeError> {

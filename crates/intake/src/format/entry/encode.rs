@@ -5,9 +5,9 @@
 use super::{
     AddedColumn, BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES,
     FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE,
-    KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_OUTCOME, KIND_VERSIONS_ERASED,
-    NamespaceChange, Outcome, PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION,
-    VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
+    KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME,
+    KIND_VERSIONS_ERASED, NamespaceChange, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
+    PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
 };
 
 impl CommitFlags {
@@ -102,6 +102,23 @@ impl VersionsErased {
         put_count(&mut out, self.ids.len());
         for id in &self.ids {
             out.extend_from_slice(&id.to_le_bytes());
+        }
+        out
+    }
+}
+
+impl NewestErased {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_NEWEST_ERASED, VERSION];
+        out.extend_from_slice(&self.erased_ms.to_le_bytes());
+        put_text(&mut out, self.namespace.as_str());
+        put_text(&mut out, self.name.as_str());
+        out.extend_from_slice(&self.id.to_le_bytes());
+        out.push(u8::from(self.current.is_some()));
+        if let Some(current) = self.current {
+            out.extend_from_slice(&current.to_le_bytes());
         }
         out
     }

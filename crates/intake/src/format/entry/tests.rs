@@ -208,7 +208,12 @@ fn every_kind_of_entry_reads_back() {
         name: FileName::parse("x").unwrap(),
         ids: vec![64, 1 << 40],
     };
+    let VersionsErased { namespace, name, .. } = erased.clone();
     assert_eq!(Entry::decode(&erased.encode()), Ok(Entry::VersionsErased(erased)));
+    let newest = NewestErased { erased_ms: 9, namespace, name, id: 70, current: Some(64) };
+    let last = NewestErased { current: None, ..newest.clone() };
+    assert_eq!(Entry::decode(&newest.encode()), Ok(Entry::NewestErased(newest)));
+    assert_eq!(Entry::decode(&last.encode()), Ok(Entry::NewestErased(last)));
     let outcome =
         Outcome { created_ms: 1, status: 207, idempotency: record(), answer: b"{\"parts\":[]}" };
     assert_eq!(Entry::decode(&outcome.encode()), Ok(Entry::Outcome(outcome)));

@@ -8,7 +8,7 @@ mod against;
 mod copies;
 mod documents;
 mod peers;
-mod server;
+pub(super) mod server;
 
 use std::path::PathBuf;
 

@@ -11,10 +11,10 @@ use anyhow::{Context as _, bail, ensure};
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 /// A running server.
-pub(super) struct Server {
+pub(in crate::bench) struct Server {
     dir: PathBuf,
     programs: PathBuf,
-    pub(super) port: u16,
+    pub(in crate::bench) port: u16,
     child: Child,
 }
 
@@ -35,7 +35,7 @@ fn programs() -> anyhow::Result<PathBuf> {
 
 impl Server {
     /// Creates a server in `scratch` and starts it.
-    pub(super) fn start(scratch: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) fn start(scratch: &Path) -> anyhow::Result<Self> {
         let programs = programs()?;
         let dir = scratch.join("postgres");
         std::fs::create_dir(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
