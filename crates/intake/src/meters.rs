@@ -26,6 +26,7 @@ struct Meters {
     bytes_out: Counter,
     documents_accepted: Counter,
     documents_rejected: Counter,
+    documents_changed: [Counter; 3],
     documents_applied: Counter,
     conflicts: Counter,
     changes_applied: Counter,
@@ -72,6 +73,7 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     bytes_out: counter!("forebay_intake_sent_bytes_total"),
     documents_accepted: counter!("forebay_intake_documents_accepted_total"),
     documents_rejected: counter!("forebay_intake_documents_rejected_total"),
+    documents_changed: ["replaced", "deleted", "dropped"].map(changed),
     documents_applied: counter!("forebay_intake_documents_applied_total"),
     conflicts: counter!("forebay_intake_column_conflicts_total"),
     changes_applied: counter!("forebay_intake_catalogue_changes_total"),
@@ -105,6 +107,27 @@ pub(crate) fn sent(bytes: u64) {
 pub(crate) fn documents(accepted: u64, rejected: u64) {
     METERS.documents_accepted.increment(accepted);
     METERS.documents_rejected.increment(rejected);
+}
+
+/// What happened to documents that were there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Changed {
+    /// One was replaced or merged.
+    Replaced,
+    /// One was deleted.
+    Deleted,
+    /// All of a namespace were dropped.
+    Dropped,
+}
+
+fn changed(change: &'static str) -> Counter {
+    counter!("forebay_intake_documents_changed_total", "change" => change)
+}
+
+pub(crate) fn documents_changed(change: Changed) {
+    if let Some(counter) = METERS.documents_changed.get(change as usize) {
+        counter.increment(1);
+    }
 }
 
 pub(crate) fn applied(changes: usize, took: Duration) {

@@ -134,6 +134,29 @@ pub(super) fn check_read(headers: &HeaderMap, file: &FileRecord) -> Result<(), I
     Err(IntakeError::Precondition { message })
 }
 
+/// Whether a read of bytes with this digest may be answered: `If-Match`.
+///
+/// # Errors
+/// [`IntakeError::Precondition`]: they are others.
+pub(super) fn check_tag(headers: &HeaderMap, digest: Digest) -> Result<(), IntakeError> {
+    let holds = match Tags::read(headers, &IF_MATCH) {
+        Ok(Some(tags)) => tags.digests(false).is_none_or(|digests| digests.contains(&digest)),
+        Ok(None) => true,
+        Err(()) => false,
+    };
+    if holds {
+        return Ok(());
+    }
+    let message = format!("its entity tag is \"{digest}\"");
+    Err(IntakeError::Precondition { message })
+}
+
+/// Whether the client has bytes with this digest: `If-None-Match`.
+pub(super) fn has_tag(headers: &HeaderMap, digest: Digest) -> bool {
+    let tags = Tags::read(headers, &IF_NONE_MATCH).unwrap_or_default();
+    tags.is_some_and(|tags| tags.digests(true).is_none_or(|digests| digests.contains(&digest)))
+}
+
 /// Whether the client has these bytes: `If-None-Match`, or without it `If-Modified-Since`.
 pub(super) fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
     match Tags::read(headers, &IF_NONE_MATCH) {

@@ -187,6 +187,7 @@ async fn page_documents(
     if follow {
         return follow::documents(served, namespace, filter, after).await;
     }
+    let after = after.map(|(id, _)| id);
     let limits = PageLimits { rows_max: limit, bytes_max: PAGE_SIZE_MAX };
     let missing = || IntakeError::NotFound { what: format!("document namespace {namespace}") };
     let (info, schema, documents, next) = match filter {
@@ -219,7 +220,8 @@ async fn page_documents(
 
 /// What a page is to have.
 struct Asked {
-    after: Option<u64>,
+    /// Id, and position if the client follows.
+    after: Option<(u64, Option<u64>)>,
     limit: usize,
     filter: Option<DocumentQuery>,
     follow: bool,
@@ -232,8 +234,8 @@ fn asked(uri: &Uri) -> Result<Asked, IntakeError> {
         match name.as_str() {
             "limit" => (asked.limit, has_limit) = (page_limit(&value)?, true),
             "cursor" => {
-                let id = value.parse().map_err(|_| bad_option(&name, "a next_cursor"))?;
-                asked.after = Some(id);
+                let cursor = follow::parse_cursor(&value);
+                asked.after = Some(cursor.ok_or_else(|| bad_option(&name, "a next_cursor"))?);
             }
             "where" => asked.filter = Some(DocumentQuery::parse(&value)?),
             "follow" => asked.follow = flag(&name, &value)?,
@@ -313,22 +315,4 @@ fn lines(documents: &[StoredDocument], next: Option<&str>) -> Response {
         headers.insert("x-next-cursor", next);
     }
     response
-}
-
-pub(super) async fn one(
-    State(intake): State<Intake>,
-    Path((namespace, id)): Path<(String, String)>,
-    request: Request,
-) -> Response {
-    let (parts, _) = request.into_parts();
-    let found = async {
-        let namespace = Namespace::parse(&namespace)?;
-        let missing = || IntakeError::NotFound {
-            what: format!("document with this id in namespace {namespace}"),
-        };
-        let id: u64 = id.parse().map_err(|_| missing())?;
-        let found = intake.document(&namespace, id).await?;
-        Ok(json(200, found.ok_or_else(missing)?.raw))
-    };
-    found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, &parts.headers))
 }

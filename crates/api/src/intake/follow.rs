@@ -1,12 +1,16 @@
-//! `GET /v1/documents/{namespace}?follow=true`: documents as they are stored, one JSON object a line.
+//! `GET /v1/documents/{namespace}?follow=true`: documents as they are stored, changed and deleted, one JSON
+//! object a line.
 //!
 //! ```text
-//! {"id":8,"received":"2026-11-25T10:00:00Z","document":{...}}
+//! {"id":8,"received":"2026-11-25T10:00:00Z","document":{...},"cursor":"8.4711"}
+//! {"id":3,"change":"replaced","received":"...","document":{...},"cursor":"8.4800"}
+//! {"id":5,"change":"deleted","cursor":"8.4850"}
 //! ```
 //!
 //! Invariants: documents are sent in their order, each once, beginning after the cursor or with those stored
-//! after the request; a client that stops can continue with the id of the last line as its cursor; while
-//! nothing is stored, an empty line every 15 s shows that the connection is alive; an error aborts the body.
+//! after the request; a document that changes after it was sent is sent again, or its end; a client that stops
+//! can continue with the cursor of the last line; while nothing happens, an empty line every 15 s shows that the
+//! connection is alive; an error aborts the body.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +19,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_intake::documents::news::{News, NewsCursor};
 use forebay_intake::documents::query::DocumentQuery;
 use forebay_intake::documents::{DocumentChanges, PageLimits, StoredDocument};
 use forebay_intake::names::Namespace;
 use forebay_intake::{Intake, IntakeError};
 use futures_util::stream;
 use http::HeaderValue;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Served;
@@ -34,12 +41,34 @@ const STEP: PageLimits = PageLimits { rows_max: 500, bytes_max: 1 << 20 };
 /// Time without documents after which an empty line is sent.
 const BEAT_EVERY: Duration = Duration::from_secs(15);
 
-/// Answers with documents after `after`, or with those stored from now on.
+/// One line.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    id: u64,
+    /// Absent of a document that was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<&'a RawValue>,
+    cursor: String,
+}
+
+/// Where a client continues: `ID` or `ID.POSITION`.
+pub(super) fn parse_cursor(text: &str) -> Option<(u64, Option<u64>)> {
+    match text.split_once('.') {
+        None => Some((text.parse().ok()?, None)),
+        Some((id, position)) => Some((id.parse().ok()?, Some(position.parse().ok()?))),
+    }
+}
+
+/// Answers with what happens after a cursor, or from now on.
 pub(super) async fn documents(
     served: &Served,
     namespace: Namespace,
     filter: Option<DocumentQuery>,
-    after: Option<u64>,
+    after: Option<(u64, Option<u64>)>,
 ) -> Result<Response, IntakeError> {
     let permit = Arc::clone(&served.followers)
         .try_acquire_owned()
@@ -47,12 +76,10 @@ pub(super) async fn documents(
     // Before anything is read, so that no document is between the two.
     let changes = served.intake.document_changes();
     let after = match after {
-        Some(after) => after,
-        None => {
-            let first = PageLimits { rows_max: 1, ..STEP };
-            let known = served.intake.documents(&namespace, None, first).await?;
-            known.and_then(|page| page.info.last_id).unwrap_or(0)
-        }
+        Some((id, Some(position))) => NewsCursor { id, position },
+        // Without a position, changes are reported from now on.
+        Some((id, None)) => served.intake.news_from_now(&namespace, Some(id)).await?,
+        None => served.intake.news_from_now(&namespace, None).await?,
     };
     let intake = served.intake.clone();
     let follower = Follower { intake, namespace, filter, after, changes, _permit: permit };
@@ -77,8 +104,8 @@ struct Follower {
     intake: Intake,
     namespace: Namespace,
     filter: Option<DocumentQuery>,
-    /// Id of the last document that was looked at.
-    after: u64,
+    /// What was looked at.
+    after: NewsCursor,
     changes: DocumentChanges,
     _permit: OwnedSemaphorePermit,
 }
@@ -87,15 +114,17 @@ impl Follower {
     /// The next lines; `None` if the server stops.
     async fn next(&mut self) -> Result<Option<String>, IntakeError> {
         loop {
-            let (documents, last) = self.step().await?;
-            let is_behind = last > self.after;
+            let (news, last) = self.intake.document_news(&self.namespace, self.after, STEP).await?;
+            let is_behind = !news.is_empty();
             self.after = last;
-            if !documents.is_empty() {
-                let mut text = String::new();
-                for document in &documents {
-                    text.push_str(&line(&page_document(document)?));
+            let mut text = String::new();
+            for (news, cursor) in &news {
+                if let Some(one) = self.line(news, *cursor)? {
+                    text.push_str(&one);
                     text.push('\n');
                 }
+            }
+            if !text.is_empty() {
                 return Ok(Some(text));
             }
             if is_behind {
@@ -109,26 +138,33 @@ impl Follower {
         }
     }
 
-    /// The next documents, and the id of the last one that was looked at.
-    async fn step(&self) -> Result<(Vec<StoredDocument>, u64), IntakeError> {
-        let (namespace, after) = (&self.namespace, Some(self.after));
-        let page = self.intake.documents(namespace, after, STEP).await?;
-        let mut documents = page.map(|page| page.documents).unwrap_or_default();
-        let last = documents.last().map_or(self.after, |last| last.id);
-        if let Some(filter) = &self.filter {
-            let mut passing = Vec::with_capacity(documents.len());
-            for document in documents {
-                let passes =
-                    filter.passes(&document.raw).map_err(|error| IntakeError::Damaged {
-                        digest: format!("document {}", document.id),
-                        found: error.to_string(),
-                    })?;
-                if passes {
-                    passing.push(document);
-                }
-            }
-            documents = passing;
+    /// A line, unless the client does not want it.
+    fn line(&self, news: &News, cursor: NewsCursor) -> Result<Option<String>, IntakeError> {
+        let cursor = format!("{}.{}", cursor.id, cursor.position);
+        let gone = |id, change| {
+            let (change, received, document) = (Some(change), None, None);
+            Line { id, change, received, document, cursor: cursor.clone() }
+        };
+        let (stored, change) = match news {
+            News::Stored(stored) => (stored, None),
+            News::Replaced(stored) => (stored, Some("replaced")),
+            News::Deleted(id) => return Ok(Some(line(&gone(*id, "deleted")))),
+            News::Dropped(id) => return Ok(Some(line(&gone(*id, "dropped")))),
+        };
+        if !self.passes(stored)? {
+            // It may have passed before.
+            return Ok(change.map(|_| line(&gone(stored.id, "excluded"))));
         }
-        Ok((documents, last))
+        let page = page_document(stored)?;
+        let (id, received, document) = (page.id, Some(page.received), Some(page.document));
+        Ok(Some(line(&Line { id, change, received, document, cursor: cursor.clone() })))
+    }
+
+    fn passes(&self, stored: &StoredDocument) -> Result<bool, IntakeError> {
+        let Some(filter) = &self.filter else { return Ok(true) };
+        filter.passes(&stored.raw).map_err(|error| IntakeError::Damaged {
+            digest: format!("document {}", stored.id),
+            found: error.to_string(),
+        })
     }
 }

@@ -13,6 +13,7 @@ mod condition;
 mod content;
 mod database;
 mod details;
+mod document;
 mod documents;
 mod download;
 mod duplicates;
@@ -93,9 +94,18 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/database", get(database::status))
         .route("/v1/database/replay", post(database::replay))
         .route("/v1/documents", get(documents::namespaces))
-        .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
+        .route(
+            "/v1/documents/{namespace}",
+            post(documents::post).get(documents::page).delete(document::drop_namespace),
+        )
         .route("/v1/documents/{namespace}/schema", post(documents::schema))
-        .route("/v1/documents/{namespace}/{id}", get(documents::one))
+        .route(
+            "/v1/documents/{namespace}/{id}",
+            get(document::get)
+                .put(document::change)
+                .patch(document::change)
+                .delete(document::delete),
+        )
         .with_state(Served {
             intake: intake.clone(),
             sending: Sending::default(),

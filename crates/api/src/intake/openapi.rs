@@ -18,6 +18,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
 use super::details::FilePatch;
+use super::document;
 use super::duplicates::DuplicateReport;
 use super::file_namespaces::{
     FileNamespaceAnswer, FileNamespacePage, FileNamespaceSums, NamespaceSettings,
@@ -37,13 +38,15 @@ const JSON_PARTS: [&str; 3] = ["both", "file", "documents"];
 pub(super) const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
 pub(super) const CURSOR: &str = "next_cursor of the previous page";
 
-const KEY_IN_USE: (u16, &str) = (409, "A request with this Idempotency-Key is in progress");
-const CONDITION: (u16, &str) = (412, "The condition does not hold");
-const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
+pub(super) const KEY_IN_USE: (u16, &str) =
+    (409, "A request with this Idempotency-Key is in progress");
+pub(super) const KEY_REUSED: (u16, &str) = (422, "The Idempotency-Key belongs to another request");
+pub(super) const CONDITION: (u16, &str) = (412, "The condition does not hold");
+pub(super) const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
 pub(super) const BUSY: (u16, &str) = (429, "Too many operations are in progress");
 pub(super) const STORAGE: (u16, &str) =
     (503, "Storage has failed or is busy; nothing is acknowledged meanwhile");
-const FULL: (u16, &str) = (507, "The disk is full");
+pub(super) const FULL: (u16, &str) = (507, "The disk is full");
 const ETAG: &str = "The file's SHA-256, in quotation marks";
 
 /// The form of a batch. Its parts are read one by one as they arrive, never as a whole.
@@ -117,11 +120,15 @@ pub(super) fn document() -> OpenApi {
         .post("/v1/documents/{namespace}", post_documents())
         .get("/v1/documents/{namespace}", list_documents())
         .post("/v1/documents/{namespace}/schema", decide_again())
-        .get("/v1/documents/{namespace}/{id}", get_document())
+        .delete("/v1/documents/{namespace}", document::described_drop())
+        .get("/v1/documents/{namespace}/{id}", document::described_get())
+        .put("/v1/documents/{namespace}/{id}", document::described_put())
+        .patch("/v1/documents/{namespace}/{id}", document::described_patch())
+        .delete("/v1/documents/{namespace}/{id}", document::described_delete())
         .document()
 }
 
-fn idempotency_key() -> Parameter {
+pub(super) fn idempotency_key() -> Parameter {
     header(
         "Idempotency-Key",
         "Up to 255 printable characters. A repeated request with the same key gets the same answer",
@@ -227,7 +234,7 @@ fn restore_file() -> Operation {
             (404, "There is no such version"),
             KEY_IN_USE,
             CONDITION,
-            (422, "The Idempotency-Key belongs to another request"),
+            KEY_REUSED,
             BUSY,
             STORAGE,
             FULL,
@@ -260,7 +267,7 @@ fn put_file() -> Operation {
             KEY_IN_USE,
             CONDITION,
             TOO_LARGE,
-            (422, "The Idempotency-Key belongs to another request"),
+            KEY_REUSED,
             BUSY,
             STORAGE,
             FULL,
@@ -285,7 +292,7 @@ fn patch_file() -> Operation {
             KEY_IN_USE,
             CONDITION,
             TOO_LARGE,
-            (422, "The Idempotency-Key belongs to another request"),
+            KEY_REUSED,
             BUSY,
             STORAGE,
             FULL,
@@ -555,13 +562,6 @@ fn decide_again() -> Operation {
         STORAGE,
         FULL,
     ])
-}
-
-fn get_document() -> Operation {
-    Operation::new("documents", "get_document", "Get one document, byte for byte")
-        .parameters([path("namespace", "The namespace"), path("id", "The document's id")])
-        .json::<JsonObject>(200, "The document")
-        .problems(&[(400, "The name is invalid"), (404, "There is no such document"), STORAGE])
 }
 
 #[cfg(test)]

@@ -30,7 +30,10 @@ pub(crate) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
         _ => chain(error).to_string(),
     };
     let mut response = Problem::new(status, code, message).answer(request);
-    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+    if code == "media_type" {
+        let kind = HeaderValue::from_static("application/merge-patch+json");
+        response.headers_mut().insert("accept-patch", kind);
+    } else if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd"));
     }
     response
@@ -51,7 +54,7 @@ pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Rejected { code: code @ "namespace_not_empty", .. } => {
             (StatusCode::CONFLICT, code)
         }
-        IntakeError::Rejected { code: code @ "encoding", .. } => {
+        IntakeError::Rejected { code: code @ ("encoding" | "media_type"), .. } => {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, code)
         }
         IntakeError::Rejected { code: code @ "target", .. } => (StatusCode::CONFLICT, code),

@@ -120,16 +120,19 @@ async fn store_part(
     let (put, mut result) =
         put(intake, &key, settings, upload, classified, part, fingerprint).await?;
     if let Some(content) = content {
-        let once = Digest::of_parts(&[
-            b"documents of",
-            key.0.as_str().as_bytes(),
-            key.1.as_str().as_bytes(),
-            &digest.0,
-        ]);
+        // Documents that were deleted since may be sent again.
+        let removed_at = intake.documents_removed_at(&key.0).await?;
+        let removed = removed_at.map(u64::to_le_bytes);
+        let (namespace, name) = (key.0.as_str().as_bytes(), key.1.as_str().as_bytes());
+        let mut parts: Vec<&[u8]> = vec![b"documents of", namespace, name, &digest.0];
+        parts.extend(removed.as_ref().map(|removed| &removed[..]));
+        let once = Digest::of_parts(&parts);
         let kept = intake.limits().idempotency_kept;
         let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
         let old = put.is_some_and(|put| {
-            put.duplicate && !put.created && intake.now_ms() - put.file.created_ms > kept_ms
+            let is_old = intake.now_ms() - put.file.created_ms > kept_ms;
+            let is_whole = removed_at.is_none_or(|removed| removed <= put.file.id);
+            put.duplicate && !put.created && is_old && is_whole
         });
         let taken = if old {
             Ok(PartDocuments::Before(DocumentsBefore { repeated: true }))

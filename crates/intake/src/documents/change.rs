@@ -38,14 +38,15 @@ use crate::format::{
     ChangeAction, CommitFlags, DocumentChange, DocumentsDropped, IdempotencyRecord,
 };
 use crate::intake::Inner;
+use crate::meters;
 use crate::names::Namespace;
 use crate::pending::Queued;
 
 /// Number of times that other changes of the same document are waited for.
 const ATTEMPTS_MAX: usize = 64;
-/// Number of changes of a namespace that are remembered until the database has them. When there are more,
-/// those that it has are forgotten.
-const CHANGING_MAX: usize = 1_024;
+/// Number of changes of a namespace from which on those that the database has are forgotten, now and with each
+/// doubling. Those that it has not are limited by what the view takes.
+const CHANGING_MIN: usize = 1_024;
 
 /// What a document becomes.
 #[derive(Debug, Clone)]
@@ -126,7 +127,10 @@ impl Intake {
             self.inner.checked(bytes)?;
         }
         let namespace = request.namespace.clone();
-        self.attempt(&namespace, move |inner| inner.change_step(&request, &content)).await
+        let changed =
+            self.attempt(&namespace, move |inner| inner.change_step(&request, &content)).await?;
+        meters::documents_changed(meters::Changed::Replaced);
+        Ok(changed)
     }
 
     /// Deletes a document.
@@ -136,7 +140,9 @@ impl Intake {
     /// the deletion.
     pub async fn delete_document(&self, request: ChangeRequest) -> Result<(), IntakeError> {
         let namespace = request.namespace.clone();
-        self.attempt(&namespace, move |inner| inner.delete_step(&request)).await
+        self.attempt(&namespace, move |inner| inner.delete_step(&request)).await?;
+        meters::documents_changed(meters::Changed::Deleted);
+        Ok(())
     }
 
     /// Drops all documents of a namespace, and its columns.
@@ -149,7 +155,9 @@ impl Intake {
         idempotency: Option<IdempotencyRecord>,
     ) -> Result<(), IntakeError> {
         let name = namespace.clone();
-        self.attempt(namespace, move |inner| inner.drop_step(&name, idempotency)).await
+        self.attempt(namespace, move |inner| inner.drop_step(&name, idempotency)).await?;
+        meters::documents_changed(meters::Changed::Dropped);
+        Ok(())
     }
 
     /// Position of the newest entry that deleted a document of a namespace, or dropped all of them; `None` if
@@ -351,7 +359,8 @@ impl Inner {
         request: &ChangeRequest,
     ) -> Result<Result<StoredDocument, Lsn>, IntakeError> {
         let applied = self.view.applied.borrow().position;
-        if state.changing.len() >= CHANGING_MAX {
+        let remembered = state.changing.len();
+        if remembered >= CHANGING_MIN && remembered.is_power_of_two() {
             state.changing.retain(|_, end| *end > applied);
         }
         let newest = state.changing.get(&request.id).copied().max(Some(state.dropped_end));

@@ -17,6 +17,7 @@ pub mod frame;
 pub mod ingest;
 pub mod merge;
 pub(crate) mod namespaces;
+pub mod news;
 pub(crate) mod prepared;
 pub mod profile;
 pub mod query;

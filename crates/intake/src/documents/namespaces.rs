@@ -13,7 +13,9 @@ use forebay_log::Lsn;
 use forebay_sink::{
     Column, ColumnType, Field, NamespaceKind, ReadError, StoredDocument, TableSchema,
 };
-use forebay_sqlite::{self as sqlite, DocumentPage, NamespaceInfo, PageLimits, SqliteReader};
+use forebay_sqlite::{
+    self as sqlite, ChangePage, DocumentPage, NamespaceInfo, PageLimits, SqliteReader,
+};
 use parking_lot::Mutex;
 
 use super::DocumentError;
@@ -173,6 +175,15 @@ impl Namespaces {
         self.with_reader(|reader| reader.document(namespace.as_str(), id))
     }
 
+    pub(crate) fn changes(
+        &self,
+        namespace: &Namespace,
+        after: u64,
+        changes_max: usize,
+    ) -> Result<ChangePage, IntakeError> {
+        self.with_reader(|reader| reader.changes(namespace.as_str(), after, changes_max))
+    }
+
     pub(crate) fn list(&self) -> Result<Vec<NamespaceInfo>, IntakeError> {
         self.with_reader(SqliteReader::namespaces)
     }
@@ -188,7 +199,7 @@ impl Namespaces {
         })
     }
 
-    fn with_reader<T>(
+    pub(crate) fn with_reader<T>(
         &self,
         ask: impl FnOnce(&SqliteReader) -> Result<T, ReadError>,
     ) -> Result<T, IntakeError> {

@@ -179,7 +179,7 @@ fn a_document_database_deleted_before_anything_left_the_log_is_reported_and_buil
     remove(dir.path(), DOCUMENTS);
     let found = findings(dir.path());
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("the log has all 11 documents"), "{found:?}");
+    assert!(found[0].contains("the log has all 27 documents"), "{found:?}");
     assert_eq!(documents_of(dir.path(), "orders"), Ok(9));
     assert_eq!(findings(dir.path()), Vec::<String>::new());
 }

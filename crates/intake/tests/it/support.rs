@@ -12,6 +12,7 @@ use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord,
 use forebay_intake::classify::classify;
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::PageLimits;
+use forebay_intake::documents::change::NewContent;
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
 use forebay_intake::documents::ingest::{DocumentOptions, DocumentsAnswer};
@@ -27,6 +28,7 @@ use forebay_sqlite::SqliteReader;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::edits::request_in;
 use crate::requests::receive;
 
 pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
@@ -198,8 +200,23 @@ pub(crate) fn furnish(dir: &Path) {
         post(&intake, "orders", Wish::Table, &order(108)).await;
         let notes = "{\"a\":{\"b\":[1,2]}}\n{\"text\":\"a longer note, in a collection\"}";
         post(&intake, "notes", Wish::Collection, notes).await;
+        change_documents(&intake).await;
     });
     intake.close().unwrap();
+}
+
+/// Documents that were replaced and deleted, and a namespace that was dropped.
+async fn change_documents(intake: &Intake) {
+    let orders: Vec<String> = (200..208).map(order).collect();
+    for name in ["edited", "gone"] {
+        post(intake, name, Wish::Table, &orders.join("\n")).await;
+    }
+    let replaced = NewContent::Replaced("{\"customer\":\"another\",\"units\":1.5}".into());
+    intake.change_document(request_in("edited", 2), replaced).await.unwrap();
+    for id in [3, 4, 8] {
+        intake.delete_document(request_in("edited", id)).await.unwrap();
+    }
+    intake.drop_documents(&namespace("gone"), None).await.unwrap();
 }
 
 /// A namespace that keeps versions: of a file that was replaced, tagged, moved and deleted.
@@ -337,7 +354,7 @@ async fn ask_files(intake: &Intake) -> Vec<(String, Answer)> {
 async fn ask_documents(intake: &Intake) -> Vec<(String, Answer)> {
     let mut answers = Vec::new();
     answers.push(("namespaces".to_owned(), answer(intake.namespaces().await)));
-    for name in ["orders", "notes", "none"] {
+    for name in ["orders", "notes", "edited", "gone", "none"] {
         let page = intake.documents(&namespace(name), None, PageLimits::default()).await;
         let page = page.map(|page| {
             page.map(|page| {

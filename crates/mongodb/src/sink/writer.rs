@@ -3,7 +3,9 @@
 use forebay_sink::schema::Plan;
 use forebay_sink::server::book::{Book, Namespace};
 use forebay_sink::server::job::Jobs;
-use forebay_sink::{ColumnType, Derive, Document, Field, Position, SinkError, Value, Written};
+use forebay_sink::{
+    ColumnType, Derive, Document, Field, Position, SinkError, TableSchema, Value, Written,
+};
 use mongodb::bson::raw::CString;
 use mongodb::bson::{Bson, Document as BsonDocument, doc};
 
@@ -150,11 +152,22 @@ impl Jobs for MongoSink {
         Load::pass(&self.link, namespace, &mut job.buffer)
     }
 
-    fn take_out(&mut self, _: &mut Job, _: u64) -> Result<u64, SinkError> {
+    fn take_out(&mut self, job: &mut Job, id: u64) -> Result<u64, SinkError> {
+        let namespace = self.book.namespaces.get(job.index);
+        if namespace.is_none_or(|namespace| namespace.last_id.is_none_or(|last| id > last)) {
+            // There never was such a row.
+            return Ok(0);
+        }
         Err(self.no_changes("change or delete documents"))
     }
 
-    fn take_up_to(&mut self, _: &mut Job, _: u64) -> Result<u64, SinkError> {
+    fn take_up_to(&mut self, job: &mut Job, _: u64) -> Result<u64, SinkError> {
+        if let Some(namespace) = self.book.namespaces.get_mut(job.index)
+            && namespace.row_count == 0
+        {
+            namespace.schema = TableSchema::default();
+            return Ok(0);
+        }
         Err(self.no_changes("drop the documents of a namespace"))
     }
 

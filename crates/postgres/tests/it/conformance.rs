@@ -5,8 +5,8 @@ use std::cell::OnceCell;
 use forebay_postgres::PostgresSink;
 use forebay_postgres::sink::Settings;
 use forebay_sink::conformance::{
-    self, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, ServerSubject,
-    Stored, check, lives,
+    self, CHANGE_CASES, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject,
+    ServerSubject, Stored, check, lives,
 };
 use forebay_sink::{DocumentSink, OpenError, RowSink, ServerError, StoredDocument};
 
@@ -22,6 +22,12 @@ fn postgres_keeps_the_promises_of_documents() {
 fn postgres_keeps_the_promises_of_rows() {
     let Some(server) = pg::shared() else { return };
     check(ROW_CASES, || Box::new(Postgres::new(&server)));
+}
+
+#[test]
+fn postgres_keeps_the_promises_of_changed_rows() {
+    let Some(server) = pg::shared() else { return };
+    check(CHANGE_CASES, || Box::new(Postgres::new(&server)));
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //!
 //! A case answers with a [`Failure`] instead of panicking, so that it can run anywhere.
 
+mod changes;
 mod documents;
 mod model;
 mod names;
@@ -34,6 +35,7 @@ use forebay_base::error_chain::chain;
 use crate::error::SinkError;
 use crate::sink::{DocumentSink, RowSink, StoredDocument};
 
+pub use changes::CHANGE_CASES;
 pub use documents::{DOCUMENT_CASES, HOSTILE_DOCUMENTS};
 pub use model::lives;
 pub use names::key;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use forebay_sink::conformance::{
-    DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, check, lives,
+    CHANGE_CASES, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, check,
+    lives,
 };
 use forebay_sink::{DocumentSink, RowSink, StoredDocument};
 use forebay_sqlite::{OwnedValue, PageLimits, RowPage, SqliteReader, SqliteSink};
@@ -17,6 +18,11 @@ fn sqlite_keeps_the_promises_of_documents() {
 #[test]
 fn sqlite_keeps_the_promises_of_rows() {
     check(ROW_CASES, || Box::new(Sqlite::new()));
+}
+
+#[test]
+fn sqlite_keeps_the_promises_of_changed_rows() {
+    check(CHANGE_CASES, || Box::new(Sqlite::new()));
 }
 
 #[test]

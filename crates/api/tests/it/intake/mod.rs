@@ -2,6 +2,7 @@
 
 mod api;
 mod batches;
+mod changes;
 mod database;
 mod details;
 mod documents;
