@@ -144,8 +144,27 @@ impl Source for FileEvents {
     }
 }
 
-/// Adds the events of an entry.
+/// Adds the events of an entry, each with its place and its id.
 fn events(log: &[u8; 16], position: u64, next: u64, entry: &Entry<'_>, items: &mut Vec<Item>) {
+    let made = made_of(position, entry);
+    let count = made.len();
+    for (number, mut event) in (0_u32..).zip(made) {
+        let is_last = number as usize + 1 == count;
+        event.at = Point { position, item: number };
+        event.next = if is_last {
+            Point { position: next, item: 0 }
+        } else {
+            Point { position, item: number + 1 }
+        };
+        let parts: [&[u8]; 4] =
+            [NAME.as_bytes(), log, &position.to_le_bytes(), &number.to_le_bytes()];
+        event.id = event_id(&parts);
+        items.push(Item::Event(Box::new(event)));
+    }
+}
+
+/// The events of an entry, without a place and an id.
+fn made_of(position: u64, entry: &Entry<'_>) -> Vec<Event> {
     let mut made = Vec::with_capacity(2);
     match entry {
         Entry::FilePut(put) => {
@@ -206,20 +225,7 @@ fn events(log: &[u8; 16], position: u64, next: u64, entry: &Entry<'_>, items: &m
         | Entry::Outcome(_)
         | Entry::DocumentExtents(_) => {}
     }
-    let count = made.len();
-    for (number, mut event) in (0_u32..).zip(made) {
-        let is_last = number as usize + 1 == count;
-        event.at = Point { position, item: number };
-        event.next = if is_last {
-            Point { position: next, item: 0 }
-        } else {
-            Point { position, item: number + 1 }
-        };
-        let parts: [&[u8]; 4] =
-            [NAME.as_bytes(), log, &position.to_le_bytes(), &number.to_le_bytes()];
-        event.id = event_id(&parts);
-        items.push(Item::Event(Box::new(event)));
-    }
+    made
 }
 
 /// Whether a record is that of an upload that was completed (`docs/formats/intake-log.md`).
