@@ -170,7 +170,7 @@ for check in CHECKS:
     except Exception as error:
         failed = True
         print("FAILED", check.__name__, flush=True)
-        traceback.print_exc()
+        traceback.print_exc(file=sys.stdout)
         # Without a client nothing else can be checked.
         if check is client_is_generated:
             break

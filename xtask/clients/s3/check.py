@@ -271,5 +271,5 @@ for function in CHECKS:
     except Exception:
         failed = True
         print("FAILED", function.__name__)
-        traceback.print_exc()
+        traceback.print_exc(file=sys.stdout)
 sys.exit(failed)

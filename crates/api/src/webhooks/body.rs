@@ -41,7 +41,7 @@ pub(super) struct New {
 /// Changes of a webhook. What is absent stays.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = WebhookChange)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Changed {
     /// URL of the receiver.
     #[schema(nullable = false)]
@@ -50,11 +50,11 @@ pub(super) struct Changed {
     #[schema(nullable = false)]
     events: Option<Vec<String>>,
     /// Only events about this namespace; null for all.
-    #[serde(deserialize_with = "some")]
+    #[serde(default, deserialize_with = "some")]
     #[schema(value_type = Option<String>)]
     namespace: Option<Option<String>>,
     /// Only events about files whose names begin so; null for all.
-    #[serde(deserialize_with = "some")]
+    #[serde(default, deserialize_with = "some")]
     #[schema(value_type = Option<String>)]
     prefix: Option<Option<String>>,
     /// Text for people.
@@ -68,7 +68,7 @@ pub(super) struct Changed {
 /// How a secret is replaced.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = SecretRotation)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Rotation {
     /// How long requests are also signed with the secret before, such as `24h`; at most `30d`
     /// [default: 24h].
