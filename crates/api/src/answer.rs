@@ -29,6 +29,13 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     response
 }
 
+/// Returns a response that says no more than that the request was carried out.
+pub(crate) fn no_content() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
 /// What a page may load, and that no page may frame it; without forms.
 pub(crate) const PAGE: &str = "default-src 'none'; style-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

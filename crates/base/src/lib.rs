@@ -7,6 +7,7 @@
 //! - [`rows`]: checksums of a database's rows and of sets of rows.
 //! - [`backoff`]: the delays between attempts, not in step with those of others.
 //! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
+//! - [`id`]: the one spelling of ids of 128 bits.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
@@ -27,6 +28,7 @@ pub mod durability;
 pub mod duration;
 pub mod error_chain;
 pub mod fs;
+pub mod id;
 pub mod image;
 pub mod limits;
 pub mod rows;

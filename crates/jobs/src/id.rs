@@ -15,9 +15,7 @@ impl JobId {
     /// Parses 32 hexadecimal digits; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        let valid = text.len() == 32 && text.bytes().all(is_hex);
-        valid.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+        forebay_base::id::parse_id(text).map(Self)
     }
 }
 

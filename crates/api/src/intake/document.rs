@@ -25,6 +25,7 @@ use super::openapi::{
     BUSY, CONDITION, FULL, KEY_IN_USE, KEY_REUSED, STORAGE, TOO_LARGE, idempotency_key,
 };
 use super::{Turn, claim, json, problem, query, unknown_option};
+use crate::answer::no_content;
 use crate::describe::{JsonObject, Kind, Operation, header, needed, path};
 
 /// The media types of a merge patch. A request without one is taken for it.
@@ -175,12 +176,6 @@ async fn drop_documents(
 fn deletion(parts: &Parts) -> Digest {
     let query = parts.uri.query().unwrap_or_default();
     Fingerprint::of(&[b"DELETE", parts.uri.path().as_bytes(), query.as_bytes()]).finish()
-}
-
-fn no_content() -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
 }
 
 fn no_options(parts: &Parts) -> Result<(), IntakeError> {

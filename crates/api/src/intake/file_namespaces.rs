@@ -9,11 +9,12 @@ use forebay_intake::answer::{time_text, to_json};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
-use http::{StatusCode, Uri};
+use http::Uri;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{json, json_body, page_limit, problem, query, unknown_option};
+use crate::answer::no_content;
 
 /// Namespaces on a page by default.
 const PAGE: usize = 100;
@@ -202,7 +203,5 @@ async fn delete_namespace(intake: &Intake, namespace: &str) -> Result<Response, 
     if !intake.remove_namespace(&namespace).await? {
         return Err(missing(&namespace));
     }
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    Ok(no_content())
 }

@@ -14,7 +14,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
 use http::header::{CONTENT_RANGE, ETAG, LOCATION};
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, Uri};
 
 use super::answers::FilePage;
 use super::body::PacedBody;
@@ -24,6 +24,7 @@ use super::details;
 use super::unknown_option;
 use super::versions;
 use super::{Turn, bad_option, claim, declared_size, json, page_limit, problem, query};
+use crate::answer::no_content;
 
 /// Files on a page by default.
 const PAGE: usize = 100;
@@ -143,9 +144,7 @@ async fn delete_file(
     if intake.delete(&key, condition, record).await?.is_none() {
         return Err(not_found(&key));
     }
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    Ok(no_content())
 }
 
 pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Response {

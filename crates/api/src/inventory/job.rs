@@ -22,7 +22,7 @@ use super::builds::{End, Job, Refused};
 use super::registry::Name;
 use super::sources::{Reading, Requested, open_source, wanted};
 use super::{Shared, on_thread};
-use crate::answer::{answer, json};
+use crate::answer::{answer, json, no_content};
 use crate::problem::Problem;
 
 /// Maximum size of the body of a build request.
@@ -280,9 +280,7 @@ pub(super) async fn delete(
             deleted.unwrap_or_else(|| Err(building(name.as_str())))
         })
         .await?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(no_content())
     };
     answer(deleted.await, &headers)
 }

@@ -1,6 +1,5 @@
 //! `/v1/jobs`: look at jobs, cancel them, queue them again, remove them.
 
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_jobs::{Filter, JobError, JobId, Status};
@@ -9,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Shared;
 use super::answers::{JobAnswer, JobList, JobStats};
-use crate::answer::{answer, json, moved};
+use crate::answer::{answer, json, moved, no_content};
 use crate::problem::Problem;
 use crate::{pages, query};
 
@@ -119,9 +118,7 @@ pub(super) async fn remove(
     let removed = async {
         let id = parse(&id)?;
         shared.queue.forget(id).await.map_err(|error| problem(&error))?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(no_content())
     };
     answer(removed.await, &headers)
 }

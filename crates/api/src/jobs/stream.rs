@@ -27,7 +27,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Shared;
 use super::routes::{described, parse};
-use crate::answer::{answer, line};
+use crate::answer::{answer, line, no_content};
 use crate::problem::Problem;
 
 /// How often progress is sent.
@@ -50,9 +50,7 @@ fn follow(shared: Shared, id: JobId, headers: &HeaderMap) -> Result<Response, Pr
     let seen = headers.get("last-event-id").and_then(|seen| seen.to_str().ok());
     let view = shared.queue.job(id);
     if view.is_some_and(|job| job.status.is_ended() && seen == Some(event_id(&job).as_str())) {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return Ok(response);
+        return Ok(no_content());
     }
     let Ok(permit) = Arc::clone(&shared.followers).try_acquire_owned() else {
         let text = "too many clients follow jobs";

@@ -32,6 +32,7 @@ use forebay_intake::Intake;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
+use crate::answer::no_content;
 use problem::Refused;
 
 pub use complete::{Completions, resume};
@@ -73,8 +74,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// Answers what this server supports.
 async fn options(State(served): State<Served>) -> Response {
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    let mut response = no_content();
     headers::describe(response.headers_mut(), served.intake.limits().file_size_max);
     response
 }

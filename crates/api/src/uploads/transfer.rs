@@ -13,6 +13,7 @@ use super::metadata::{attribute, length};
 use super::problem::Refused;
 use super::reach::Reach;
 use super::{Served, complete};
+use crate::answer::no_content;
 use crate::intake::PacedBody;
 
 /// Reads the id in a path. A text that is no id stands for no upload.
@@ -156,8 +157,7 @@ async fn append(
     } else {
         status.result.clone()
     };
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    let mut response = no_content();
     let headers = response.headers_mut();
     headers.insert(OFFSET, status.offset.into());
     finish_headers(headers, &status, result.as_deref());
@@ -210,7 +210,5 @@ async fn remove(
     let id = id_of(id)?;
     reach.admit(served.intake.uploads(), id).await?;
     served.intake.uploads().remove(id).await?;
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    Ok(no_content())
 }

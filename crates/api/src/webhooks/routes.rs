@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::Shared;
 use super::answers::{DeliveryAnswer, DeliveryList, WebhookAnswer, WebhookList, WebhookSecret};
 use super::body::{Changed, New, Rotation, read, read_optional};
-use crate::answer::{answer, json};
+use crate::answer::{answer, json, no_content};
 use crate::problem::Problem;
 use crate::query;
 
@@ -85,9 +85,7 @@ pub(super) async fn remove(
 ) -> Response {
     let removed = async {
         shared.hooks()?.remove(parse(&id)?).await.map_err(problem)?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(no_content())
     };
     answer(removed.await, &headers)
 }

@@ -58,7 +58,7 @@ impl Memory {
         id
     }
 
-    /// Lets the log begin behind so many events.
+    /// Lets the log begin behind this number of events.
     pub(crate) fn truncate(&self, count: u64) {
         *self.start.lock() = count * STEP;
     }
