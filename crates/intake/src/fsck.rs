@@ -236,7 +236,7 @@ impl Check {
         let reader = built.map(Catalogue::reader).transpose().map_err(OpenError::Catalogue)?;
         let sound = match (&reader, built, log) {
             (Some(reader), Some(built), Some(log)) => {
-                Some(search::Sound { reader, position: built.position(), log: log.id() })
+                Some(search::Sound { reader, position: built.position(), log })
             }
             _ => None,
         };

@@ -5,13 +5,18 @@
 //!
 //! Invariants: nothing is repaired; what is damaged is described and stops no other part of the check.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use forebay_base::error_chain::chain;
+use forebay_log::{Log, Lsn};
 use rusqlite::Connection;
 
 use super::schema::{self, COLUMNS, Checked, Indexed, SCHEMA_VERSION, State, check_schema};
 use crate::catalogue::{CatalogueReader, FileFilter, FileRecord};
 use crate::error::{CatalogueError, CatalogueFault, OpenError};
+use crate::format::{Entry, NewestErased};
+use crate::pending::NameKey;
 
 /// Maximum number of findings.
 const FINDINGS_MAX: usize = 20;
@@ -23,8 +28,8 @@ pub(crate) struct Sound<'a> {
     pub(crate) reader: &'a CatalogueReader,
     /// Position up to which it reflects the log.
     pub(crate) position: u64,
-    /// The log.
-    pub(crate) log: [u8; 16],
+    /// The log, which was checked.
+    pub(crate) log: &'a Log,
 }
 
 /// Checks the index at `path`.
@@ -91,7 +96,7 @@ fn examine(
             ));
         }
     }
-    if let Some(catalogue) = catalogue.filter(|catalogue| catalogue.log == state.log) {
+    if let Some(catalogue) = catalogue.filter(|catalogue| catalogue.log.id() == state.log) {
         compare(connection, &state, &catalogue, findings)?;
     }
     Ok(files)
@@ -127,6 +132,7 @@ fn compare(
     catalogue: &Sound<'_>,
     findings: &mut Vec<String>,
 ) -> Checked<()> {
+    let again = referred_again(catalogue.log, state.position)?;
     let sql = format!("SELECT {COLUMNS} FROM files ORDER BY namespace, name");
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query([])?;
@@ -154,7 +160,10 @@ fn compare(
                 Some(row) if row.id == file.id => is_same(&row, &file),
                 // The index has not come to the entry that gave the name what it has now, or that made it
                 // refer to this file again.
-                _ => file.id >= state.position || state.position < catalogue.position,
+                _ => {
+                    file.id >= state.position
+                        || again.contains(&(file.namespace.clone(), file.name.clone()))
+                }
             };
             if !is_right && findings.len() < FINDINGS_MAX {
                 let name = format!("{}/{}", key.0, key.1);
@@ -170,6 +179,22 @@ fn compare(
         findings.push(format!("{gone} names do not exist any more"));
     }
     Ok(())
+}
+
+/// Names that entries from a position on made refer to an earlier file again.
+fn referred_again(log: &Log, from: u64) -> Checked<HashSet<NameKey>> {
+    let damaged = |error: &dyn std::error::Error| CatalogueFault::Damaged {
+        found: format!("the log behind the index cannot be read: {}", chain(error)),
+    };
+    let mut names = HashSet::new();
+    let mut reader = log.reader(Lsn(from).max(log.start()));
+    while let Some(entry) = reader.next().map_err(|error| damaged(&error))? {
+        let decoded = Entry::decode(entry.payload).map_err(|error| damaged(&error))?;
+        if let Entry::NewestErased(NewestErased { namespace, name, .. }) = decoded {
+            names.insert((namespace, name));
+        }
+    }
+    Ok(names)
 }
 
 fn is_same(row: &Indexed, file: &FileRecord) -> bool {
