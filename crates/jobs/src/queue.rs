@@ -22,7 +22,7 @@ use crate::error::{JobError, OpenError, SubmitError};
 use crate::format;
 use crate::id::JobId;
 use crate::options::Options;
-use crate::table::{Job, Priority, State, Status, Table};
+use crate::table::{EndCounts, Job, Priority, State, Status, Table};
 use crate::workers::Workers;
 
 /// Jobs whose end may be recorded at once.
@@ -329,25 +329,17 @@ impl Queue {
     pub fn stats(&self) -> Stats {
         let now_ms = self.inner.clock.now_ms();
         let table = self.inner.table.lock();
-        let mut stats = Stats {
-            ended: table.ends,
+        let EndCounts { completed, failed, cancelled } = table.ends;
+        let oldest_ms = table.oldest_waiting_ms();
+        Stats {
+            by_status: table.by_status(),
+            oldest_waiting_ms: oldest_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms)),
+            ended: [completed, failed, cancelled],
             retries: table.retries,
             bodies_bytes: self.inner.bodies.used(),
             queued_max: self.inner.options.queued_max,
             workers: self.inner.options.workers,
-            ..Stats::default()
-        };
-        for job in table.jobs.values() {
-            let status = job.status();
-            if let Some(at) = Status::ALL.iter().position(|other| *other == status) {
-                stats.by_status[at] += 1;
-            }
-            if status == Status::Queued {
-                let age = now_ms.saturating_sub(job.submitted_ms);
-                stats.oldest_waiting_ms = stats.oldest_waiting_ms.max(age);
-            }
         }
-        stats
     }
 
     /// When the oldest job that may still run, as a failed one may, was submitted, in milliseconds since 1970.

@@ -154,6 +154,9 @@ pub(crate) struct Job {
     pub(crate) attempts: u32,
     /// Times that the process ended while it ran.
     pub(crate) crashes: u32,
+    /// It may be what ended the process: it was there at the opening, or has failed before. Its start is
+    /// durable before it runs.
+    pub(crate) is_suspect: bool,
     /// Why the last attempt failed.
     pub(crate) reason: Arc<str>,
     pub(crate) started_ms: u64,
@@ -207,6 +210,7 @@ impl Job {
             state: State::Waiting { due_ms: 0 },
             attempts: 0,
             crashes: 0,
+            is_suspect: false,
             reason: "".into(),
             started_ms: 0,
             changes: 0,
@@ -251,6 +255,38 @@ impl Job {
     }
 }
 
+/// Numbers of jobs by how they ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EndCounts {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl EndCounts {
+    /// The count of a status; `None` for one that is no end.
+    fn of(&mut self, status: Status) -> Option<&mut u64> {
+        match status {
+            Status::Completed => Some(&mut self.completed),
+            Status::Failed => Some(&mut self.failed),
+            Status::Cancelled => Some(&mut self.cancelled),
+            Status::Queued | Status::Running => None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, status: Status) {
+        if let Some(count) = self.of(status) {
+            *count += 1;
+        }
+    }
+
+    fn subtract(&mut self, status: Status) {
+        if let Some(count) = self.of(status) {
+            *count -= 1;
+        }
+    }
+}
+
 /// All jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -267,9 +303,11 @@ pub(crate) struct Table {
     pub(crate) open: BTreeSet<(u64, JobId)>,
     /// Ended jobs by the time of their end.
     pub(crate) ended: BTreeSet<(u64, JobId)>,
+    /// Number of those, by how they ended.
+    ended_counts: EndCounts,
     pub(crate) closed: bool,
-    /// Jobs by how they ended, since the opening.
-    pub(crate) ends: [u64; 3],
+    /// Jobs that ended since the opening.
+    pub(crate) ends: EndCounts,
     /// Attempts that failed and were tried again, since the opening.
     pub(crate) retries: u64,
 }
@@ -328,6 +366,27 @@ impl Table {
             self.open.remove(&(job.submitted_ms, id));
         }
         self.ended.insert((at_ms, id));
+        self.ended_counts.add(status);
+    }
+
+    /// Number of jobs with each status, in the order of [`Status::ALL`].
+    pub(crate) fn by_status(&self) -> [usize; 5] {
+        let waiting = self.waiting();
+        let running = self.jobs.len() - waiting - self.ended.len();
+        let EndCounts { completed, failed, cancelled } = self.ended_counts;
+        let ended = [completed, failed, cancelled];
+        let [completed, failed, cancelled] =
+            ended.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        [waiting, running, completed, failed, cancelled]
+    }
+
+    /// When the oldest job that waits was submitted.
+    pub(crate) fn oldest_waiting_ms(&self) -> Option<u64> {
+        let waits = |id| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| matches!(job.state, State::Waiting { .. }))
+        };
+        self.open.iter().find(|(_, id)| waits(id)).map(|(submitted_ms, _)| *submitted_ms)
     }
 
     /// Forgets a job.
@@ -335,8 +394,9 @@ impl Table {
         self.unwait(id);
         let job = self.jobs.remove(&id)?;
         self.open.remove(&(job.submitted_ms, id));
-        if let State::Ended { at_ms, .. } = job.state {
+        if let State::Ended { at_ms, status, .. } = job.state {
             self.ended.remove(&(at_ms, id));
+            self.ended_counts.subtract(status);
         }
         if let Some(key) = job.key
             && self.by_key.get(&key.key) == Some(&id)
@@ -349,10 +409,11 @@ impl Table {
     /// Queues a job that has ended again.
     pub(crate) fn queue_again(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let State::Ended { at_ms, .. } = job.state {
+        if let State::Ended { at_ms, status, .. } = job.state {
             self.ended.remove(&(at_ms, id));
+            self.ended_counts.subtract(status);
         }
-        (job.attempts, job.crashes) = (0, 0);
+        (job.attempts, job.crashes, job.is_suspect) = (0, 0, true);
         self.open.insert((job.submitted_ms, id));
         self.wait(id, 0);
     }
@@ -450,8 +511,14 @@ impl Table {
         }
     }
 
-    /// Lets the jobs that were running when the process ended wait again.
+    /// Lets the jobs that were running when the process ended wait again. Any that has not ended may be
+    /// what ended it.
     pub(crate) fn recover(&mut self) {
+        for (_, id) in &self.open {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.is_suspect = true;
+            }
+        }
         for (id, _) in self.running_jobs() {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.crashes += 1;
@@ -511,6 +578,7 @@ mod tests {
             state: State::Waiting { due_ms: 0 },
             attempts: 0,
             crashes: 0,
+            is_suspect: false,
             reason: "".into(),
             started_ms: 0,
             changes: 1,

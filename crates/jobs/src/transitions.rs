@@ -84,8 +84,8 @@ impl Inner {
             Err(Refusal::By(Err(error))) => return Err(error),
             Err(Refusal::Log(error)) => return Err(SubmitError::Append(error)),
         };
-        self.wake.notify_one();
         self.log.committed(end).await.map_err(SubmitError::Commit)?;
+        self.wake.notify_one();
         if found.is_new {
             metrics::counter!("forebay_jobs_submitted_total").increment(1);
             self.announce(id);
@@ -164,27 +164,26 @@ impl Inner {
             },
         );
         let appended = appended.await.map_err(|refusal| refusal.of(id))?;
-        self.settled(id, How::Cancelled, now_ms, (appended, 0)).await?;
+        // Also if the caller goes away meanwhile.
+        let settled = async move { self.settled(id, How::Cancelled, now_ms, (appended, 0)).await };
+        tokio::spawn(settled).await.unwrap_or(Err(JobError::Closed))?;
         Ok(Status::Cancelled)
     }
 
-    /// Shows that a job has ended, once that is durable; also if the caller goes away meanwhile.
+    /// Shows that a job has ended, once that is durable.
     ///
     /// * `result`: the entry that says so, and the size of its result.
     pub(crate) async fn settled(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         id: JobId,
         how: How,
         at_ms: u64,
         (appended, size): (Appended, usize),
     ) -> Result<(), JobError> {
-        let task = tokio::spawn(async move {
-            self.durable(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
-            let file = self.settle(id, how, at_ms, (appended.lsn, size));
-            self.remove_file(id, file, appended.end).await;
-            Ok(())
-        });
-        task.await.unwrap_or(Err(JobError::Closed))
+        self.durable(appended.end).await.map_err(|source| JobError::Commit { id, source })?;
+        let file = self.settle(id, how, at_ms, (appended.lsn, size));
+        self.remove_file(id, file, appended.end).await;
+        Ok(())
     }
 
     /// Waits until the log is as durable as configured up to `end`, through a lack of space.
@@ -229,12 +228,7 @@ impl Inner {
         let file = {
             let mut table = self.table.lock();
             table.end(id, status, at_ms, result);
-            let at = match how {
-                How::Completed => 0,
-                How::Failed => 1,
-                How::Cancelled => 2,
-            };
-            table.ends[at] += 1;
+            table.ends.add(status);
             // That of a failed job is kept: it may be queued again.
             let job = table.jobs.get(&id).filter(|_| how != How::Failed);
             job.map(|job| job.body)

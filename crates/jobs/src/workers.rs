@@ -1,8 +1,9 @@
 //! Runs jobs: a dispatcher gives each its turn, a task runs its worker and records how it ended.
 //!
 //! Invariants:
-//! - A job starts only once the entry that says so is durable, so that one which ends the process is found
-//!   running. It has ended only once that entry is durable.
+//! - A job starts only once its submission is durable, and has ended only once the entry of its end is.
+//! - A job that may have ended an earlier process, because it was there at the opening or has failed before, starts
+//!   only once the entry of its start is durable too: if it ends this process, the next one knows.
 //! - A worker that panics fails its job, and no other.
 //! - Jobs that take long never have the last free worker.
 
@@ -257,7 +258,10 @@ impl Inner {
                 return None;
             }
             let room_for_long = max == 1 || table.long_running < max - 1;
-            let id = table.next(|job| room_for_long || !workers.is_long(job))?;
+            let acknowledged = self.log.acknowledged();
+            let id = table.next(|job| {
+                job.stated.1 <= acknowledged && (room_for_long || !workers.is_long(job))
+            })?;
             let now_ms = self.clock.now_ms();
             let attempt = table.jobs.get(&id)?.attempts + 1;
             let entry = format::encode(id, now_ms, &Entry::Started { attempt });
@@ -276,7 +280,8 @@ impl Inner {
             (job.attempts, job.started_ms) = (attempt, now_ms);
             job.state = State::Running(Arc::clone(&control));
             let is_long = workers.is_long(job);
-            let (durable, order) = (appended.end, job.order.clone());
+            let durable = job.is_suspect.then_some(appended.end);
+            let order = job.order.clone();
             let worker = workers.0.get(&*job.work).cloned();
             table.running += 1;
             table.long_running += usize::from(is_long);
@@ -353,7 +358,7 @@ impl Inner {
             tracing::error!(job = %id, "cannot record the end of a job: it runs again after a restart");
             return;
         };
-        let settled = Arc::clone(self).settled(id, how, now_ms, (appended, result.len()));
+        let settled = self.settled(id, how, now_ms, (appended, result.len()));
         if let Err(error) = settled.await {
             tracing::error!(job = %id, %error, "the end of a job may be lost: it may run again");
         }
@@ -471,8 +476,8 @@ impl Inner {
 pub(crate) struct Begun {
     running: Running,
     worker: Option<Arc<dyn Worker>>,
-    /// The position up to which the log must be durable before it runs.
-    durable: Lsn,
+    /// The position up to which the log must be durable before it runs, if it is not yet.
+    durable: Option<Lsn>,
     slot: Slot,
 }
 
@@ -481,7 +486,9 @@ impl Begun {
     pub(crate) async fn finish(self) {
         let Self { running, worker, durable, slot } = self;
         let inner = Arc::clone(&slot.inner);
-        if let Err(error) = inner.durable(durable).await {
+        if let Some(end) = durable
+            && let Err(error) = inner.durable(end).await
+        {
             tracing::error!(job = %running.id, %error, "a job is not durable");
             return;
         }

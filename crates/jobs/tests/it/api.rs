@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::clock::SystemClock;
+use forebay_base::clock::{Clock as _, ManualClock, SystemClock};
 use forebay_base::fs::RealFs;
 use forebay_base::fs::sim::SimFs;
 use forebay_jobs::{
@@ -309,4 +309,47 @@ fn lists_are_pages_by_status_from_the_newest() {
     assert_eq!((page.len(), page[0].id, more), (1, ids[1], false));
     assert_eq!(queue.oldest_runnable_ms(), Some(crate::support::START_MS));
     assert_eq!(queue.stats().by_status, [4, 0, 1, 0, 0]);
+}
+
+/// The counts that the statistics must have, from a list of all jobs.
+fn assert_counted(queue: &Queue, clock: &ManualClock) {
+    let all = queue.list(Filter::default(), usize::MAX).0;
+    let count = |status| all.iter().filter(|job| job.status == status).count();
+    let stats = queue.stats();
+    assert_eq!(stats.by_status, Status::ALL.map(count));
+    let waiting = all.iter().filter(|job| job.status == Status::Queued);
+    let oldest = waiting.map(|job| clock.now_ms() - job.submitted_ms).max();
+    assert_eq!(stats.oldest_waiting_ms, oldest.unwrap_or(0));
+}
+
+#[test]
+fn the_statistics_are_those_of_the_list_after_every_change_and_a_restart() {
+    let (clock, disk) = (clock(), SimFs::new(1));
+    let queue = open(&disk, &clock);
+    let (workers, _) = workers();
+    block_on(async {
+        let mut ids = Vec::new();
+        for order in ["bad", "ok", "later", "ok", "bad"] {
+            ids.push(submit(&queue, order).await.unwrap().id);
+            clock.advance(Duration::from_millis(10));
+            assert_counted(&queue, &clock);
+        }
+        queue.cancel(ids[3]).await.unwrap();
+        assert_counted(&queue, &clock);
+        while queue.run_one(&workers).await {
+            assert_counted(&queue, &clock);
+        }
+        queue.queue_again(ids[0]).await.unwrap();
+        assert_counted(&queue, &clock);
+        for ended in [ids[1], ids[3], ids[4]] {
+            queue.forget(ended).await.unwrap();
+            assert_counted(&queue, &clock);
+        }
+    });
+    drop(queue);
+    let queue = open(&disk, &clock);
+    assert_counted(&queue, &clock);
+    queue.shorten().unwrap();
+    drop(queue);
+    assert_counted(&open(&disk, &clock), &clock);
 }

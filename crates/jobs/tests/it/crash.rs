@@ -157,6 +157,32 @@ fn a_job_that_runs_at_three_crashes_fails_and_holds_up_no_other() {
 }
 
 #[test]
+fn a_job_that_cuts_the_power_each_time_fails_though_its_first_start_may_be_lost() {
+    for seed in 0..20 {
+        let (clock, mut disk) = (clock(), SimFs::new(seed));
+        let (workers, _) = workers();
+        let mut queue = open(&disk, &clock);
+        let id = block_on(submit(&queue, "wait")).unwrap().id;
+        for cut in 0.. {
+            let started = block_on(async {
+                let running = queue.run_one(&workers);
+                tokio::time::timeout(std::time::Duration::ZERO, running).await.is_err()
+            });
+            if !started {
+                break;
+            }
+            assert!(cut < 4, "seed {seed}: it started again after {cut} cuts");
+            disk = disk.power_off(seed + cut);
+            drop(queue);
+            queue = open(&disk, &clock);
+        }
+        let job = queue.job(id).unwrap();
+        assert_eq!(job.status, Status::Failed, "seed {seed}");
+        assert!(job.reason.contains("3 times"), "{}", job.reason);
+    }
+}
+
+#[test]
 fn what_a_full_disk_refuses_is_not_accepted_and_leaves_nothing() {
     let (clock, disk) = (clock(), SimFs::new(4));
     let queue = open(&disk, &clock);
