@@ -152,6 +152,7 @@ pub(crate) fn open(
             size: header.size,
             closed: recovery.clean,
             ends: last.is_waiting.then_some(last.end),
+            zeroed: header.base,
             held: None,
         }),
         tail: Mutex::new(Tail { file, path }),

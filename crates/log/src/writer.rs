@@ -17,6 +17,7 @@
 //! Lock order: `io`, then `sync`, then `inner` or `segments`.
 
 use std::{
+    io::IoSlice,
     path::PathBuf,
     sync::{
         Arc,
@@ -42,6 +43,15 @@ use crate::{
     stats::{Counters, add},
 };
 
+/// Written after a small group, once the zeros after an earlier one are used up.
+///
+/// Space that is reserved but was never written to costs each sync a commit of the file system's
+/// journal as well. Measured on ext4 with appends of 4 and 16 KiB: 140 and 170 us for one with its
+/// sync instead of 260 and 260.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+/// Size of a group in bytes up to which zeros follow it: larger ones would need them too often.
+const ZEROED_GROUP_MAX: usize = 32 << 10;
+
 /// The state of writing.
 #[derive(Debug)]
 pub(crate) struct Io {
@@ -53,6 +63,8 @@ pub(crate) struct Io {
     /// Where the segment's frames end, if that is before the start of the next segment, which
     /// opening could not create yet.
     pub(crate) ends: Option<u64>,
+    /// The position up to which the segment's space has been written to, if only with zeros.
+    pub(crate) zeroed: u64,
     /// What a stalled log could not write.
     pub(crate) held: Option<Buffer>,
 }
@@ -361,16 +373,33 @@ impl Shared {
     }
 
     /// Writes the buffer's bytes at positions `from..to` to the current segment.
-    fn write_part(&self, io: &Io, buffer: &Buffer, from: u64, to: u64) -> Result<(), DiskError> {
+    fn write_part(&self, io: &mut Io, buffer: &Buffer, from: u64, to: u64) -> Result<(), DiskError> {
         let at = |position| usize::try_from(position - buffer.start).unwrap_or(usize::MAX);
         let part = &buffer.bytes[at(from)..at(to)];
         if part.is_empty() {
             return Ok(());
         }
         debug_assert!(to <= io.base + io.size, "frames end inside their segment");
-        io.file
-            .write_all_at(part, from - io.base)
-            .map_err(|source| DiskError::new("write to log segment", self.path(io.base), source))
+        let zeros = self.zeros_after(io, part.len(), to);
+        let parts = [IoSlice::new(part), IoSlice::new(zeros)];
+        let written = match zeros {
+            [] => io.file.write_all_at(part, from - io.base),
+            _ => io.file.write_vectored_at(&parts, from - io.base),
+        };
+        written
+            .map_err(|source| DiskError::new("write to log segment", self.path(io.base), source))?;
+        io.zeroed = io.zeroed.max(to + zeros.len() as u64);
+        Ok(())
+    }
+
+    /// Zeros to be written after a small group that is synced, so that the syncs after the next ones
+    /// need not record where their blocks are.
+    fn zeros_after(&self, io: &Io, len: usize, to: u64) -> &'static [u8] {
+        if self.is_relaxed() || to <= io.zeroed || len > ZEROED_GROUP_MAX {
+            return &[];
+        }
+        let left = usize::try_from(io.base + io.size - to).unwrap_or(usize::MAX);
+        &ZEROS[..left.min(ZEROS.len())]
     }
 
     /// Puts everything on stable storage and marks the log as closed there, unless it is already.
@@ -453,6 +482,7 @@ impl Shared {
             size: rotation.size,
             closed: false,
             ends: None,
+            zeroed: rotation.base,
             held: None,
         };
         add(&self.counters.rotations, 1);
