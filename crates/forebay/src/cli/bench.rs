@@ -8,7 +8,7 @@ use forebay_base::bytes::ByteSize;
 use forebay_base::duration::HumanDuration;
 
 use super::settings::ServerArgs;
-use crate::bench::{self, Plan};
+use crate::bench::{self, IntakePart, Plan};
 use crate::exit::Exit;
 use crate::out;
 
@@ -79,6 +79,9 @@ pub(super) struct IntakeArgs {
     /// Number of documents in a round.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     documents: i64,
+    /// Measure only these parts: small, filled, large, steady, s3, published, search, documents, jobs.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<IntakePart>,
     /// Program versitygw, for the same load over S3.
     #[cfg(feature = "peers")]
     #[arg(long, value_name = "FILE")]
@@ -233,6 +236,7 @@ fn intake(args: &IntakeArgs) -> anyhow::Result<Exit> {
         lasting: args.lasting.get().max(Duration::from_millis(100)),
         large_size: args.large_size.0 >> 20 << 20,
         documents: args.documents,
+        only: args.only.clone(),
         #[cfg(feature = "peers")]
         versitygw: args.versitygw.clone(),
     };

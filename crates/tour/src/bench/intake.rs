@@ -13,7 +13,9 @@ use anyhow::{Context as _, ensure};
 use super::client::{Load, Until, drive};
 #[cfg(feature = "peers")]
 use super::postgres;
-use super::{Figures, Plan, disk, jobs, look_ups, published, rows, s3, search, steady, upload};
+use super::{
+    Figures, IntakePart, Plan, disk, jobs, look_ups, published, rows, s3, search, steady, upload,
+};
 use crate::child::Server;
 
 /// Size of a small file.
@@ -40,30 +42,49 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     ] {
         figures.add(name, disk::sha256_us(size));
     }
-    note("small files: the baseline, durable, unflushed, one flush after another");
-    small_files(plan, scratch.path(), &mut figures)?;
-    note("small files into an empty store and into one with 100,000 files");
-    filled(plan, scratch.path(), &mut figures)?;
-    note("one large file");
-    upload::large_file(plan, scratch.path(), &mut figures)?;
-    note("small files at a steady rate beside a large one");
-    let highest = figures.value("put_4k_sync_per_s").context("no rate was measured")?;
-    steady::measure(plan, scratch.path(), highest, &mut figures)?;
-    note("small files over the S3-compatible API");
-    s3::measure(plan, scratch.path(), &mut figures)?;
-    note("workers, batches, and responses before the work is done");
-    published::measure(plan, scratch.path(), &mut figures)?;
-    #[cfg(feature = "peers")]
-    {
-        note("rows into PostgreSQL");
-        postgres::measure(plan, scratch.path(), &mut figures)?;
+    let wants = |part| plan.only.is_empty() || plan.only.contains(&part);
+    if wants(IntakePart::Small) || wants(IntakePart::Steady) {
+        note("small files: the baseline, durable, unflushed, one flush after another");
+        small_files(plan, scratch.path(), &mut figures)?;
     }
-    note("searches over 100,000 files");
-    search::measure(plan, scratch.path(), &mut figures)?;
-    note("documents into SQLite");
-    documents(plan, scratch.path(), &mut figures)?;
-    note("jobs: accepted over HTTP, and without work");
-    jobs::measure(plan, scratch.path(), &mut figures)?;
+    if wants(IntakePart::Filled) {
+        note("small files into an empty store and into one with 100,000 files");
+        filled(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(IntakePart::Large) {
+        note("one large file");
+        upload::large_file(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(IntakePart::Steady) {
+        note("small files at a steady rate beside a large one");
+        let highest = figures.value("put_4k_sync_per_s").context("no rate was measured")?;
+        steady::measure(plan, scratch.path(), highest, &mut figures)?;
+    }
+    if wants(IntakePart::S3) {
+        note("small files over the S3-compatible API");
+        s3::measure(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(IntakePart::Published) {
+        note("workers, batches, and responses before the work is done");
+        published::measure(plan, scratch.path(), &mut figures)?;
+        #[cfg(feature = "peers")]
+        {
+            note("rows into PostgreSQL");
+            postgres::measure(plan, scratch.path(), &mut figures)?;
+        }
+    }
+    if wants(IntakePart::Search) {
+        note("searches over 100,000 files");
+        search::measure(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(IntakePart::Documents) {
+        note("documents into SQLite");
+        documents(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(IntakePart::Jobs) {
+        note("jobs: accepted over HTTP, and without work");
+        jobs::measure(plan, scratch.path(), &mut figures)?;
+    }
     Ok(figures)
 }
 

@@ -31,6 +31,56 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+/// A part of the benchmark of the intake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntakePart {
+    /// Small files beside the baseline.
+    Small,
+    /// Small files into a store with 100,000 files, and look-ups in it.
+    Filled,
+    /// One large file.
+    Large,
+    /// Small files at a steady rate beside a large one; measures small files first.
+    Steady,
+    /// Small files over the S3-compatible API.
+    S3,
+    /// The other tables published for the system this replaces.
+    Published,
+    /// Searches.
+    Search,
+    /// Documents into SQLite.
+    Documents,
+    /// Jobs.
+    Jobs,
+}
+
+impl IntakePart {
+    /// All of them with their names.
+    pub const ALL: [(&'static str, Self); 9] = [
+        ("small", Self::Small),
+        ("filled", Self::Filled),
+        ("large", Self::Large),
+        ("steady", Self::Steady),
+        ("s3", Self::S3),
+        ("published", Self::Published),
+        ("search", Self::Search),
+        ("documents", Self::Documents),
+        ("jobs", Self::Jobs),
+    ];
+}
+
+impl std::str::FromStr for IntakePart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, part)| part).ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("not a part of this benchmark; the parts are {names}")
+        })
+    }
+}
+
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -46,6 +96,8 @@ pub struct Plan {
     pub large_size: u64,
     /// Number of documents in a round.
     pub documents: i64,
+    /// What to measure; everything if it is empty.
+    pub only: Vec<IntakePart>,
     /// Program of another server for S3.
     #[cfg(feature = "peers")]
     pub versitygw: Option<PathBuf>,
