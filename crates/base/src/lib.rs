@@ -31,6 +31,7 @@ pub mod fs;
 pub mod id;
 pub mod image;
 pub mod limits;
+pub mod priority;
 pub mod rows;
 pub mod server_error;
 pub mod waiting;

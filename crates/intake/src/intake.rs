@@ -31,6 +31,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::Applier;
+use crate::bulk::Bulk;
 use crate::catalogue::{Catalogue, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
 use crate::documents::forward::{DatabaseStatus, Forwarder, Outbox, Parts};
@@ -219,12 +220,15 @@ impl Intake {
         let pending = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
         report.files = catalogue.counts().0;
 
+        let prepare = |source| OpenError::Prepare { path: dir.clone(), source };
+        let bulk = Bulk::new().map_err(prepare)?;
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let applied = Lsn(catalogue.position());
         let search = Search::of(&options, applied);
         let shared = Arc::new(Shared {
             uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options)?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
+            bulk,
             held: AtomicUsize::new(0),
             options,
             clock,
@@ -251,9 +255,7 @@ impl Intake {
         let namespaces = Namespaces::new(bounds, &shared.options);
         let starting =
             Starting { catalogue, view: view.clone(), sink, bounds, outbox, search, lock };
-        let running = starting
-            .run(&shared, &fs)
-            .map_err(|source| OpenError::Prepare { path: dir.clone(), source })?;
+        let running = starting.run(&shared, &fs).map_err(prepare)?;
         report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (draining, running) = (watch::Sender::new(false), Mutex::new(Some(running)));
         let inner = Inner { shared, namespaces, view, bounds, draining, running };

@@ -17,6 +17,7 @@ mod apply;
 pub mod attributes;
 pub mod blob;
 pub mod blocks;
+mod bulk;
 pub mod catalogue;
 mod changes;
 pub mod classify;

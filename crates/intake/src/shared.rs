@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::blob::BlobStore;
+use crate::bulk::Bulk;
 use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     /// Held during a pass that frees space, and while an image is made.
     pub(crate) imaging: Mutex<()>,
     pub(crate) large_uploads: Semaphore,
+    /// Threads that hash and write them.
+    pub(crate) bulk: Bulk,
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,

@@ -17,8 +17,9 @@ use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
-use crate::blob::{BlobStore, Staging};
+use crate::blob::Staging;
 use crate::blocks::{BlockReader, BlockWriter};
+use crate::bulk::Bulk;
 use crate::classify::{Classified, HEAD_SIZE, classify, classify_content};
 use crate::digest::Digest;
 use crate::error::IntakeError;
@@ -235,7 +236,7 @@ async fn large(
         .map_err(|_| IntakeError::Busy { what: "too many large uploads are in progress" })?;
     let _metered = Metered::new();
     let limit = shared.options.limits.file_size_max;
-    let mut pipe = Pipe::start(&shared.blobs);
+    let mut pipe = Pipe::start(shared);
     let mut head = BytesMut::from(held.get(..HEAD_SIZE).unwrap_or(&held));
     let mut size = 0;
     let mut next = Some(bytes);
@@ -301,18 +302,20 @@ impl Drop for Metered {
 }
 
 /// Destination of a large body: batches of it are hashed and written.
-struct Pipe {
+struct Pipe<'a> {
+    bulk: &'a Bulk,
     batch: Vec<Bytes>,
     batch_size: usize,
     hasher: Lane<Sha256>,
     writer: Lane<BlockWriter>,
 }
 
-impl Pipe {
-    fn start(blobs: &BlobStore) -> Self {
-        let blobs = blobs.clone();
-        let staged = spawn_blocking(move || blobs.stage().map(BlockWriter::new));
+impl<'a> Pipe<'a> {
+    fn start(shared: &'a Shared) -> Self {
+        let (bulk, blobs) = (&shared.bulk, shared.blobs.clone());
+        let staged = bulk.run(move || blobs.stage().map(BlockWriter::new));
         Self {
+            bulk,
             batch: Vec::new(),
             batch_size: 0,
             hasher: Lane::Idle(Sha256::new()),
@@ -338,14 +341,14 @@ impl Pipe {
         let batch: Arc<[Bytes]> = std::mem::take(&mut self.batch).into();
         let same = Arc::clone(&batch);
         self.hasher
-            .then(move |mut hasher| {
+            .then(self.bulk, move |mut hasher| {
                 same.iter().for_each(|bytes| hasher.update(bytes));
                 Ok(hasher)
             })
             .await
             .map_err(|source| IntakeError::Blob { act: "hash", source })?;
         self.writer
-            .then(move |mut writer| {
+            .then(self.bulk, move |mut writer| {
                 batch.iter().try_for_each(|bytes| writer.write(bytes))?;
                 Ok(writer)
             })
@@ -356,7 +359,7 @@ impl Pipe {
     async fn finish(mut self) -> Result<(Digest, Staging), IntakeError> {
         self.hand_over().await?;
         let writer = self.writer.end().await.map_err(failed_write)?;
-        let written = spawn_blocking(move || writer.finish().map(|(staging, _)| staging));
+        let written = self.bulk.run(move || writer.finish().map(|(staging, _)| staging));
         let hasher = self.hasher.end().await.map_err(failed_write)?;
         let staging = joined(written.await).map_err(failed_write)?;
         Ok((Digest(hasher.finalize().into()), staging))
@@ -379,10 +382,11 @@ impl<S: Send + 'static> Lane<S> {
     /// Starts the next step once the previous one has ended.
     async fn then(
         &mut self,
+        bulk: &Bulk,
         step: impl FnOnce(S) -> std::io::Result<S> + Send + 'static,
     ) -> std::io::Result<()> {
         let state = std::mem::replace(self, Self::Over).end().await?;
-        *self = Self::Busy(spawn_blocking(move || step(state)));
+        *self = Self::Busy(bulk.run(move || step(state)));
         Ok(())
     }
 

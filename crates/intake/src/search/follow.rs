@@ -28,13 +28,11 @@ use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
 /// Maximum number of changes in one transaction.
-const CHANGES_MAX: usize = 500;
+const CHANGES_MAX: usize = 4_096;
 /// Bytes of text after which a transaction ends.
 const TEXT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of log without a change to files after which the position is recorded.
 const SCANNED_MAX: u64 = 64 << 20;
-/// Priority of the thread: requests come first where processors are short.
-const NICE: i32 = 10;
 /// Pause after a failure that does not pass by itself soon.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -139,10 +137,7 @@ struct Batch {
 
 impl Worker {
     fn run(mut self) {
-        // On Linux, of this thread alone.
-        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-            tracing::debug!(%error, "the search index is built at the usual priority");
-        }
+        crate::bulk::step_back();
         while let Some(target) = self.wait() {
             let done = match self.store {
                 None => self.open(),
