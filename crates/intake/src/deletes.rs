@@ -13,6 +13,7 @@ use crate::error::IntakeError;
 use crate::files::Condition;
 use crate::format::{Delete, IdempotencyRecord};
 use crate::pending::{NameKey, NameSeen, Pending, Queued};
+use crate::quotas;
 use crate::shared::Shared;
 
 /// A name that was deleted.
@@ -93,6 +94,10 @@ impl Shared {
         }
         let Some(before) = before else { return Ok(DeleteStep::Absent(before_end)) };
         let appended = self.append_delete(&mut pending, key, before.id, idempotency)?;
+        if let Some((deletion, _)) = &appended {
+            let change = quotas::Change::of_delete(before.size, deletion.keeps);
+            pending.usages.change(&key.0, Lsn(deletion.id), change);
+        }
         Ok(appended.map_or(DeleteStep::Full, |(deletion, end)| DeleteStep::Appended(deletion, end)))
     }
 

@@ -174,15 +174,24 @@ impl Intake {
             let text = format!("there can be {NAMESPACE_RECORDS_MAX} namespaces with records");
             return Err(IntakeError::rejected("namespaces", text));
         }
+        let created_ms = before.as_ref().map(|record| record.created_ms);
         let changed_ms = shared.now_ms();
-        let appended =
-            self.append_record(&mut pending, namespace, changed_ms, Some(&attributes))?;
-        let Some(end) = appended else { return Ok(Step::Full) };
         let record = NamespaceRecord {
             namespace: namespace.clone(),
-            created_ms: before.as_ref().map_or(changed_ms, |record| record.created_ms),
+            created_ms: created_ms.unwrap_or(changed_ms),
             attributes,
         };
+        let is_limited = !record.quota().is_none();
+        if is_limited && pending.usages.get(namespace).is_none() {
+            // It was removed by another request since this one has counted.
+            return Err(IntakeError::Busy { what: "the quota is being changed" });
+        }
+        let attributes = &record.attributes;
+        let appended = self.append_record(&mut pending, namespace, changed_ms, Some(attributes))?;
+        let Some(end) = appended else { return Ok(Step::Full) };
+        if !is_limited {
+            pending.usages.forget(namespace);
+        }
         pending.records.records.insert(namespace.clone(), record);
         Ok(Step::Done { end: Some(end), changed: before.is_none() })
     }
@@ -230,6 +239,7 @@ impl Intake {
         let appended = self.append_record(&mut pending, namespace, shared.now_ms(), None)?;
         let Some(end) = appended else { return Ok(Step::Full) };
         pending.records.records.remove(namespace);
+        pending.usages.forget(namespace);
         Ok(Step::Done { end: Some(end), changed: true })
     }
 

@@ -24,7 +24,9 @@ use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::IntakeError;
 use crate::format::{BlobPlace, FileMove, FilePut, IdempotencyRecord};
+use crate::names::Namespace;
 use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
+use crate::quotas;
 use crate::shared::Shared;
 
 /// A file to be stored: everything but its bytes.
@@ -190,6 +192,27 @@ impl Put {
     }
 }
 
+/// What a put adds to its namespace, and a move to another one.
+fn growth<'a>(
+    pending: &Pending,
+    new: &'a NewFile,
+    before: Option<&FileRecord>,
+) -> (quotas::Change, Option<(&'a Namespace, quotas::Change)>) {
+    let namespace = &new.key.0;
+    let before = before.map(|file| (file.size, pending.keeps_version(namespace, file.id)));
+    let put = quotas::Change::of_put(new.size, before);
+    let Some(origin) = new.origin.as_ref().filter(|origin| origin.is_moved) else {
+        return (put, None);
+    };
+    let keeps = pending.keeps_version(&origin.key.0, origin.id);
+    let taken = quotas::Change::of_delete(new.size, keeps);
+    if origin.key.0 == *namespace {
+        (put.and(taken), None)
+    } else {
+        (put, Some((&origin.key.0, taken)))
+    }
+}
+
 impl Shared {
     /// Gives a name to bytes. Returns when the change is as durable as configured.
     ///
@@ -313,6 +336,8 @@ impl Shared {
             let put = Put { file: file.clone(), duplicate: true, replaced: false, created: false };
             return Ok(Step::Same(put, before_end));
         }
+        let growth = growth(&pending, new, before.as_deref());
+        pending.check_quota(&new.key.0, growth.0)?;
         let known = match blob_seen {
             BlobSeen::Stored(_) => true,
             BlobSeen::New | BlobSeen::Doomed => false,
@@ -323,7 +348,15 @@ impl Shared {
         }
         let replaced = before.as_ref().is_some_and(|file| file.digest != new.digest);
         let before = before.map(|file| file.id);
-        self.append_put(&mut pending, new, packed, known, replaced, before)
+        let step = self.append_put(&mut pending, new, packed, known, replaced, before)?;
+        if let Step::Appended(put, _) = &step {
+            let lsn = Lsn(put.file.id);
+            pending.usages.change(&new.key.0, lsn, growth.0);
+            if let Some((namespace, change)) = growth.1 {
+                pending.usages.change(namespace, lsn, change);
+            }
+        }
+        Ok(step)
     }
 
     /// Appends a decided put and queues its change.

@@ -39,6 +39,7 @@ mod opening;
 mod operations;
 pub mod options;
 mod pending;
+mod quotas;
 mod reads;
 pub mod recent;
 mod reclaim;

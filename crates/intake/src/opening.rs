@@ -28,6 +28,7 @@ use crate::intake::{ENTRY_SIZE_MAX, StartReport, layout};
 use crate::known::Known;
 use crate::options::IntakeOptions;
 use crate::pending::Pending;
+use crate::quotas::Usages;
 use crate::reclaim::record;
 use crate::space;
 
@@ -335,5 +336,12 @@ pub(crate) fn learn(
     for blob in reader.dead_blobs(usize::MAX)? {
         known.insert_digest(blob.digest);
     }
-    Ok(Pending::new(known, Records::new(reader.namespace_records()?)))
+    let records = reader.namespace_records()?;
+    let limited = records.iter().filter(|record| !record.quota().is_none());
+    let counted = limited.map(|record| {
+        let (usage, _) = reader.usage(&record.namespace)?;
+        Ok((record.namespace.clone(), usage))
+    });
+    let usages = Usages::new(counted.collect::<Result<_, crate::error::CatalogueError>>()?);
+    Ok(Pending::new(known, Records::new(records), usages))
 }

@@ -17,10 +17,12 @@ use forebay_log::Lsn;
 
 use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::digest::Digest;
+use crate::error::IntakeError;
 use crate::file_namespaces::Records;
 use crate::known::Known;
 use crate::meters::Tier;
 use crate::names::{FileName, Namespace};
+use crate::quotas::{self, Usages};
 use crate::recent::Recent;
 
 /// A name with its namespace.
@@ -97,10 +99,12 @@ pub(crate) struct Pending {
     generation: u64,
     /// Records of namespaces, as of the newest entry.
     pub(crate) records: Records,
+    /// What namespaces with a quota hold.
+    pub(crate) usages: Usages,
 }
 
 impl Pending {
-    pub(crate) fn new(known: Known, records: Records) -> Self {
+    pub(crate) fn new(known: Known, records: Records, usages: Usages) -> Self {
         Self {
             queue: VecDeque::new(),
             names: HashMap::new(),
@@ -112,6 +116,7 @@ impl Pending {
             recent: Recent::default(),
             generation: 0,
             records,
+            usages,
         }
     }
 
@@ -179,6 +184,21 @@ impl Pending {
     /// Whether a namespace keeps the file with this id when it is replaced or deleted.
     pub(crate) fn keeps_version(&self, namespace: &Namespace, id: u64) -> bool {
         self.records.records.get(namespace).is_some_and(|record| record.keeps_version(id))
+    }
+
+    /// Checks that a change keeps a namespace within its quota.
+    ///
+    /// # Errors
+    /// [`IntakeError::Rejected`] with the code `quota_exceeded`.
+    pub(crate) fn check_quota(
+        &self,
+        namespace: &Namespace,
+        change: quotas::Change,
+    ) -> Result<(), IntakeError> {
+        match self.usages.get(namespace) {
+            None => Ok(()),
+            usage => quotas::check(self.records.records.get(namespace), usage, change),
+        }
     }
 
     /// What the tiers before the catalogue know of a digest, for a decision about new bytes.

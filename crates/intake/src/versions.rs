@@ -19,6 +19,7 @@ use crate::files::{Condition, NewFile, Put};
 use crate::format::{IdempotencyRecord, NewestErased, VersionsErased};
 use crate::operations::StoredFile;
 use crate::pending::{NameKey, NameSeen, Queued};
+use crate::quotas;
 
 /// Maximum number of versions erased by one entry.
 const ERASED_MAX: usize = 1_000;
@@ -34,6 +35,11 @@ pub struct FileVersions {
     pub versions: Vec<VersionRecord>,
     /// Whether there are more.
     pub more: bool,
+}
+
+/// Bytes of a version; a deletion has none.
+fn size_of(version: &VersionRecord) -> i64 {
+    if version.is_deletion { 0 } else { version.file.size.cast_signed() }
 }
 
 impl Intake {
@@ -172,10 +178,11 @@ impl Intake {
             let turn = shared.erasing.lock().await;
             shared.wait_for_room().await?;
             shared.catch_up().await?;
-            let mut found = Vec::with_capacity(ids.len());
+            let (mut found, mut freed) = (Vec::with_capacity(ids.len()), 0);
             for id in ids {
-                if shared.reader.version(&key.0, &key.1, *id)?.is_some() {
+                if let Some((version, _)) = shared.reader.version(&key.0, &key.1, *id)? {
                     found.push(*id);
+                    freed += size_of(&version);
                 }
             }
             if found.is_empty() {
@@ -183,7 +190,7 @@ impl Intake {
                 continue;
             }
             erased += found.len();
-            let end = self.append_erased(key, found).await?;
+            let end = self.append_erased(key, found, freed).await?;
             drop(turn);
             shared.committed(end).await?;
         }
@@ -223,7 +230,7 @@ impl Intake {
                     let Some((version, _)) = shared.reader.version(&key.0, &key.1, id)? else {
                         return shared.check_whole().map(|()| None);
                     };
-                    let end = self.append_erased(key, vec![id]).await?;
+                    let end = self.append_erased(key, vec![id], size_of(&version)).await?;
                     drop(turn);
                     shared.committed(end).await?;
                     return Ok(Some(version));
@@ -231,7 +238,7 @@ impl Intake {
             };
             let before = states.next().filter(|before| !before.is_deletion);
             let before = before.map(|version| Arc::new(version.file));
-            if let Some(end) = self.append_newest(key, id, before, generation)? {
+            if let Some(end) = self.append_newest(key, &erased, before, generation)? {
                 drop(turn);
                 shared.committed(end).await?;
                 return Ok(Some(erased));
@@ -248,7 +255,7 @@ impl Intake {
     fn append_newest(
         &self,
         key: &NameKey,
-        id: u64,
+        erased: &VersionRecord,
         file: Option<Arc<FileRecord>>,
         generation: u64,
     ) -> Result<Option<Lsn>, IntakeError> {
@@ -258,13 +265,16 @@ impl Intake {
             return Ok(None);
         }
         let (namespace, name) = key.clone();
-        let current = file.as_ref().map(|file| file.id);
+        let (id, current) = (erased.file.id, file.as_ref().map(|file| file.id));
+        let names = i64::from(file.is_some()) - i64::from(!erased.is_deletion);
+        let change = quotas::Change { files: names, bytes: -size_of(erased) };
         let entry = NewestErased { erased_ms: shared.now_ms(), namespace, name, id, current };
         let appended = match shared.log.try_append(&[&entry.encode()]) {
             Ok(appended) => appended,
             Err(AppendError::Full { .. }) => return Ok(None),
             Err(error) => return Err(IntakeError::Append(error)),
         };
+        pending.usages.change(&key.0, appended.lsn, change);
         let NewestErased { namespace, name, .. } = entry;
         let change = Change::NewestErased { namespace, name, id, current, file };
         let (lsn, end) = (appended.lsn, appended.end);
@@ -297,7 +307,14 @@ impl Intake {
     }
 
     /// Appends that versions are erased, and returns the end of the entry.
-    async fn append_erased(&self, key: &NameKey, ids: Vec<u64>) -> Result<Lsn, IntakeError> {
+    ///
+    /// * `freed`: bytes of the versions.
+    async fn append_erased(
+        &self,
+        key: &NameKey,
+        ids: Vec<u64>,
+        freed: i64,
+    ) -> Result<Lsn, IntakeError> {
         let shared = &self.inner.shared;
         let (namespace, name) = key.clone();
         let entry = VersionsErased { erased_ms: shared.now_ms(), namespace, name, ids };
@@ -310,6 +327,8 @@ impl Intake {
                 match shared.log.try_append(&[&encoded]) {
                     Ok(appended) => {
                         let (lsn, end, change) = (appended.lsn, appended.end, change.clone());
+                        let less = quotas::Change { files: 0, bytes: -freed };
+                        pending.usages.change(&key.0, lsn, less);
                         shared.queue(&mut pending, Queued { lsn, end, change, answered: None });
                         Some(end)
                     }

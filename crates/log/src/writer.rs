@@ -373,7 +373,13 @@ impl Shared {
     }
 
     /// Writes the buffer's bytes at positions `from..to` to the current segment.
-    fn write_part(&self, io: &mut Io, buffer: &Buffer, from: u64, to: u64) -> Result<(), DiskError> {
+    fn write_part(
+        &self,
+        io: &mut Io,
+        buffer: &Buffer,
+        from: u64,
+        to: u64,
+    ) -> Result<(), DiskError> {
         let at = |position| usize::try_from(position - buffer.start).unwrap_or(usize::MAX);
         let part = &buffer.bytes[at(from)..at(to)];
         if part.is_empty() {

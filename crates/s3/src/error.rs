@@ -34,6 +34,8 @@ pub(crate) fn of_intake(error: IntakeError) -> S3Error {
     let mut converted = S3Error::with_message(code(&error), message(&error));
     if error.shortage() == Some(Shortage::Space) {
         converted.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+    } else if matches!(error, IntakeError::Rejected { code: "quota_exceeded", .. }) {
+        converted.set_status_code(StatusCode::FORBIDDEN);
     }
     if converted.status_code().is_some_and(|status| status.is_server_error()) {
         tracing::error!(error = %chain(&error), "an S3 request failed");
@@ -51,6 +53,9 @@ fn code(error: &IntakeError) -> S3ErrorCode {
     match error {
         IntakeError::Name(NameError::TooLong { .. }) => S3ErrorCode::KeyTooLongError,
         IntakeError::Name(_) => S3ErrorCode::InvalidArgument,
+        IntakeError::Rejected { code: "quota_exceeded", .. } => {
+            S3ErrorCode::Custom("QuotaExceeded".into())
+        }
         IntakeError::Rejected { .. } => S3ErrorCode::InvalidRequest,
         IntakeError::NotFound { .. } => S3ErrorCode::NoSuchKey,
         IntakeError::Precondition { .. } => S3ErrorCode::PreconditionFailed,

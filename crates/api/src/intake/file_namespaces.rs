@@ -6,11 +6,12 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
+use forebay_intake::attributes::Attributes;
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::Uri;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::{json, json_body, page_limit, problem, query, unknown_option};
@@ -29,10 +30,30 @@ pub(super) struct FileNamespaceAnswer {
     explicit: bool,
     /// Whether what its names referred to is kept as versions.
     versions: bool,
+    /// What it may hold at most, and what it holds; absent without a quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    quota: Option<QuotaAnswer>,
     /// When it was made to exist without files, RFC 3339; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     created: Option<String>,
+}
+
+/// The quota of a namespace of files.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Quota)]
+struct QuotaAnswer {
+    /// Maximum number of files; null without one.
+    #[schema(required)]
+    files: Option<u64>,
+    /// Maximum number of bytes of files and versions; null without one.
+    #[schema(required)]
+    bytes: Option<u64>,
+    /// Number of files.
+    used_files: u64,
+    /// Bytes of files and versions.
+    used_bytes: u64,
 }
 
 /// Settings of a namespace of files. What is absent stays as it is.
@@ -42,6 +63,38 @@ pub(super) struct NamespaceSettings {
     /// Whether what its names refer to is kept as versions when it is replaced or deleted.
     #[serde(default)]
     versions: Option<bool>,
+    /// Maximum number of files; null removes the limit.
+    #[serde(default, deserialize_with = "some")]
+    #[schema(value_type = Option<u64>)]
+    quota_files: Option<Option<u64>>,
+    /// Maximum number of bytes of files and versions; null removes the limit.
+    #[serde(default, deserialize_with = "some")]
+    #[schema(value_type = Option<u64>)]
+    quota_bytes: Option<Option<u64>>,
+}
+
+/// Distinguishes null from a member that is absent.
+fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+impl NamespaceSettings {
+    /// The attributes that a namespace with these has then.
+    fn apply(&self, mut attributes: Attributes) -> Result<Attributes, IntakeError> {
+        if let Some(versions) = self.versions {
+            let versioning = if versions { Versioning::On } else { Versioning::Off };
+            attributes = NamespaceRecord::with_versioning(attributes, versioning)?;
+        }
+        let mut quota = NamespaceRecord::quota_of(&attributes);
+        quota.files = self.quota_files.unwrap_or(quota.files);
+        quota.bytes = self.quota_bytes.unwrap_or(quota.bytes);
+        Ok(NamespaceRecord::with_quota(attributes, quota)?)
+    }
+
+    /// Whether it sets a quota.
+    fn limits(&self) -> bool {
+        self.quota_files.flatten().is_some() || self.quota_bytes.flatten().is_some()
+    }
 }
 
 /// A page of namespaces.
@@ -55,12 +108,19 @@ pub(super) struct FileNamespacePage {
 }
 
 impl FileNamespaceAnswer {
-    fn of(found: &FileNamespace) -> Self {
+    fn of(intake: &Intake, found: &FileNamespace) -> Self {
         let created = found.record.as_ref().map(|record| time_text(record.created_ms));
         let namespace = found.namespace.as_str().to_owned();
         let versions =
             found.record.as_ref().is_some_and(|record| record.versioning() == Versioning::On);
-        Self { namespace, explicit: created.is_some(), versions, created }
+        let quota =
+            found.record.as_ref().map(NamespaceRecord::quota).filter(|quota| !quota.is_none());
+        let quota = quota.map(|quota| {
+            let used = intake.quota_usage(&found.namespace).unwrap_or_default();
+            let (files, bytes) = (quota.files, quota.bytes);
+            QuotaAnswer { files, bytes, used_files: used.files, used_bytes: used.bytes }
+        });
+        Self { namespace, explicit: created.is_some(), versions, quota, created }
     }
 }
 
@@ -85,7 +145,7 @@ async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeE
     found.truncate(limit);
     let last = found.last().filter(|_| more);
     let next_cursor = last.map(|last| last.namespace.as_str().to_owned());
-    let namespaces = found.iter().map(FileNamespaceAnswer::of).collect();
+    let namespaces = found.iter().map(|found| FileNamespaceAnswer::of(intake, found)).collect();
     Ok(json(200, to_json(&FileNamespacePage { namespaces, next_cursor })))
 }
 
@@ -140,7 +200,7 @@ async fn get_namespace(intake: &Intake, namespace: &str) -> Result<Response, Int
     }
     let categories = sums.categories.into_iter();
     let answer = FileNamespaceSums {
-        namespace: FileNamespaceAnswer::of(&FileNamespace { namespace, record }),
+        namespace: FileNamespaceAnswer::of(intake, &FileNamespace { namespace, record }),
         files: sums.files,
         bytes: sums.bytes,
         different_bytes: sums.different_bytes,
@@ -176,14 +236,14 @@ async fn put_namespace(
 ) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
-    let change = |attributes, _| match settings.versions {
-        Some(true) => Ok(NamespaceRecord::with_versioning(attributes, Versioning::On)?),
-        Some(false) => Ok(NamespaceRecord::with_versioning(attributes, Versioning::Off)?),
-        None => Ok(attributes),
+    let change = |attributes, _| settings.apply(attributes);
+    let created = if settings.limits() {
+        intake.limit_namespace(&namespace, change).await?
+    } else {
+        intake.change_namespace(&namespace, change).await?
     };
-    let created = intake.change_namespace(&namespace, change).await?;
     let record = intake.namespace_record(&namespace).await?;
-    let answer = FileNamespaceAnswer::of(&FileNamespace { namespace, record });
+    let answer = FileNamespaceAnswer::of(intake, &FileNamespace { namespace, record });
     Ok(json(if created { 201 } else { 200 }, to_json(&answer)))
 }
 

@@ -63,6 +63,9 @@ async fn put_file(
     }
     let mut body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     let size = declared_size(headers).filter(|_| !body.is_encoded());
+    if let Some(size) = size {
+        intake.check_quota(&key.0, size)?;
+    }
     let keyed = claim(intake, headers).await?;
     let upload = intake.receive(&mut body, size).await?;
     let print = || {

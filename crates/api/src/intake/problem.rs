@@ -57,6 +57,9 @@ pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Rejected { code: code @ ("encoding" | "media_type"), .. } => {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, code)
         }
+        IntakeError::Rejected { code: code @ "quota_exceeded", .. } => {
+            (StatusCode::FORBIDDEN, code)
+        }
         IntakeError::Rejected { code: code @ "target", .. } => (StatusCode::CONFLICT, code),
         IntakeError::Rejected { code, .. } => (StatusCode::BAD_REQUEST, code),
         IntakeError::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),

@@ -53,7 +53,7 @@ pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
 pub use history::{BrowsedStates, NameState, StateMark};
 pub use list::FileFilter;
-pub use namespace::{NamespaceRecord, Versioning};
+pub use namespace::{NamespaceRecord, Quota, Usage, Versioning};
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
 pub use report::{NamespaceSums, SharedContent};
 

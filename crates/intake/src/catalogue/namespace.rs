@@ -17,6 +17,32 @@ pub enum Versioning {
     },
 }
 
+/// What a namespace may hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Maximum number of files.
+    pub files: Option<u64>,
+    /// Maximum number of bytes of files and versions.
+    pub bytes: Option<u64>,
+}
+
+impl Quota {
+    /// Whether there is no limit.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.files.is_none() && self.bytes.is_none()
+    }
+}
+
+/// What a namespace holds, as quotas count it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Number of files.
+    pub files: u64,
+    /// Bytes of files and versions.
+    pub bytes: u64,
+}
+
 /// A namespace with a record of its own: it exists without files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceRecord {
@@ -33,6 +59,41 @@ impl NamespaceRecord {
     const VERSIONS: &str = "versions";
     /// What its value begins with while no further versions are kept.
     const SUSPENDED: &str = "suspended ";
+
+    /// Names of the internal attributes with the quota.
+    const QUOTA_FILES: &str = "quota files";
+    const QUOTA_BYTES: &str = "quota bytes";
+
+    /// What it may hold.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        Self::quota_of(&self.attributes)
+    }
+
+    /// What a namespace with these attributes may hold.
+    #[must_use]
+    pub fn quota_of(attributes: &Attributes) -> Quota {
+        let of = |name| attributes.get(AttributeKind::Internal, name)?.parse().ok();
+        Quota { files: of(Self::QUOTA_FILES), bytes: of(Self::QUOTA_BYTES) }
+    }
+
+    /// Attributes of a namespace that may hold this much.
+    ///
+    /// # Errors
+    /// [`AttributeError`]: there is no room for one more.
+    pub fn with_quota(
+        mut attributes: Attributes,
+        quota: Quota,
+    ) -> Result<Attributes, AttributeError> {
+        let kind = AttributeKind::Internal;
+        for (name, most) in [(Self::QUOTA_FILES, quota.files), (Self::QUOTA_BYTES, quota.bytes)] {
+            match most {
+                Some(most) => attributes.set(kind, name, &most.to_string())?,
+                None => attributes.remove(kind, name),
+            }
+        }
+        Ok(attributes)
+    }
 
     /// What becomes of files that are replaced or deleted.
     #[must_use]

@@ -6,11 +6,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use forebay_base::rows::RowHasher;
+use rusqlite::Connection;
 
 use super::list::{FileFilter, Range, Walk};
 use super::query::CatalogueReader;
-use super::rows::{BLOB_COLUMNS, read_blob};
-use super::{BlobRecord, Category};
+use super::rows::{BLOB_COLUMNS, Checked, VERSION_COLUMNS, read_blob, read_version};
+use super::state::{State, StoredState};
+use super::{BlobRecord, Category, FileRecord, Usage};
 use crate::digest::Digest;
 use crate::error::CatalogueError;
 use crate::names::Namespace;
@@ -52,6 +54,30 @@ impl SharedContent {
     }
 }
 
+/// Calls `each` with every file of a namespace.
+fn each_file(
+    connection: &Connection,
+    namespace: &Namespace,
+    mut each: impl FnMut(&FileRecord),
+) -> Checked<()> {
+    let filter = FileFilter { namespace: Some(namespace.clone()), ..FileFilter::default() };
+    let mut last = String::new();
+    loop {
+        let name = namespace.as_str();
+        let after = (!last.is_empty()).then_some((name, last.as_str()));
+        let start = after.unwrap_or((name, ""));
+        let range = Range { start, after, namespace: Some(name), prefix: "" };
+        let mut walk = Walk::new(connection, &filter, &range, STEP);
+        walk.from(start)?;
+        let files = walk.files;
+        files.iter().for_each(&mut each);
+        match files.last() {
+            Some(file) if files.len() == STEP => file.name.as_str().clone_into(&mut last),
+            _ => return Ok(()),
+        }
+    }
+}
+
 impl CatalogueReader {
     /// Adds up the files of a namespace.
     ///
@@ -60,35 +86,52 @@ impl CatalogueReader {
     pub fn namespace_sums(&self, namespace: &Namespace) -> Result<NamespaceSums, CatalogueError> {
         self.ask("add up the files of a namespace", |connection| {
             let transaction = connection.unchecked_transaction()?;
-            let filter = FileFilter { namespace: Some(namespace.clone()), ..FileFilter::default() };
             let (mut sums, mut seen) = (NamespaceSums::default(), foldhash::HashSet::default());
-            let mut last = String::new();
-            loop {
-                let name = namespace.as_str();
-                let after = (!last.is_empty()).then_some((name, last.as_str()));
-                let start = after.unwrap_or((name, ""));
-                let range = Range { start, after, namespace: Some(name), prefix: "" };
-                let mut walk = Walk::new(&transaction, &filter, &range, STEP);
-                walk.from(start)?;
-                let files = walk.files;
-                for file in &files {
-                    sums.files += 1;
-                    sums.bytes += file.size;
-                    let category = sums.categories.entry(Category::as_str(file.category));
-                    let (count, bytes) = category.or_default();
-                    (*count, *bytes) = (*count + 1, *bytes + file.size);
-                    if seen.insert(file.digest) {
-                        sums.different_bytes += file.size;
-                    }
-                    let ms = file.created_ms;
-                    sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
-                    sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
+            each_file(&transaction, namespace, |file| {
+                sums.files += 1;
+                sums.bytes += file.size;
+                let category = sums.categories.entry(Category::as_str(file.category));
+                let (count, bytes) = category.or_default();
+                (*count, *bytes) = (*count + 1, *bytes + file.size);
+                if seen.insert(file.digest) {
+                    sums.different_bytes += file.size;
                 }
-                match files.last() {
-                    Some(file) if files.len() == STEP => file.name.as_str().clone_into(&mut last),
-                    _ => return Ok(sums),
+                let ms = file.created_ms;
+                sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
+                sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
+            })?;
+            Ok(sums)
+        })
+    }
+
+    /// What a namespace holds as quotas count it, and the position of the log as of which it is that.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn usage(&self, namespace: &Namespace) -> Result<(Usage, u64), CatalogueError> {
+        self.ask("count what a namespace holds", |connection| {
+            let transaction = connection.unchecked_transaction()?;
+            let position = match State::load(&transaction)? {
+                StoredState::State(state) => state.position,
+                StoredState::Nothing | StoredState::Other { .. } => 0,
+            };
+            let mut usage = Usage::default();
+            each_file(&transaction, namespace, |file| {
+                usage.files += 1;
+                usage.bytes = usage.bytes.saturating_add(file.size);
+            })?;
+            let mut statement = transaction.prepare_cached(&format!(
+                "SELECT {VERSION_COLUMNS} FROM versions WHERE namespace = ?1"
+            ))?;
+            let (mut rows, mut hasher) =
+                (statement.query([namespace.as_str()])?, RowHasher::default());
+            while let Some(row) = rows.next()? {
+                let (version, _) = read_version(&mut hasher, row)?;
+                if !version.is_deletion {
+                    usage.bytes = usage.bytes.saturating_add(version.file.size);
                 }
             }
+            Ok((usage, position))
         })
     }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
 use forebay_intake::attributes::{AttributeKind, Attributes};
-use forebay_intake::catalogue::{Browse, FileFilter, FileRecord, NamespaceRecord, Versioning};
+use forebay_intake::catalogue::{
+    Browse, FileFilter, FileRecord, NamespaceRecord, Quota, Usage, Versioning,
+};
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::change::NewContent;
 use forebay_intake::fsck::fsck;
@@ -36,6 +38,7 @@ enum Step {
     Unrecord { name: usize },
     Keep { name: usize },
     Suspend { name: usize },
+    Limit { name: usize },
     History { name: usize },
     Restore { name: usize, version: usize },
     Prune { name: usize, kept: usize },
@@ -83,6 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => name.clone().prop_map(|name| Step::Unrecord { name }),
         2 => name.clone().prop_map(|name| Step::Keep { name }),
         1 => name.clone().prop_map(|name| Step::Suspend { name }),
+        2 => name.clone().prop_map(|name| Step::Limit { name }),
         3 => name.clone().prop_map(|name| Step::History { name }),
         3 => (name.clone(), 0..4usize).prop_map(|(name, state)| Step::Erase { name, state }),
         2 => (0..PREFIXES.len(), 1..5usize, any::<bool>()).prop_map(
@@ -119,6 +123,8 @@ struct Model {
     keeps: BTreeSet<String>,
     /// Namespaces that keep what was stored before a step.
     suspended: BTreeMap<String, usize>,
+    /// Namespaces with a quota.
+    limited: BTreeSet<String>,
     /// The step that stored what a name refers to.
     stored: BTreeMap<(String, String), usize>,
     /// Number of steps so far.
@@ -176,6 +182,7 @@ impl Model {
             Step::Record { .. }
             | Step::Keep { .. }
             | Step::Suspend { .. }
+            | Step::Limit { .. }
             | Step::Unrecord { .. } => {
                 self.namespace_step(intake, step).await;
             }
@@ -223,7 +230,18 @@ impl Model {
                 assert_eq!(set.unwrap(), self.records.insert(name.clone()));
                 self.keeps.remove(&name);
                 self.suspended.remove(&name);
+                self.limited.remove(&name);
                 self.namespaces(intake).await;
+            }
+            Step::Limit { name } => {
+                let name = of(name).0;
+                let quota = Quota { files: Some(100), bytes: Some(1 << 40) };
+                let of = namespace(&name);
+                let set = intake.limit_namespace(&of, |attributes, _| {
+                    Ok(NamespaceRecord::with_quota(attributes, quota).unwrap())
+                });
+                assert_eq!(set.await.unwrap(), self.records.insert(name.clone()));
+                self.limited.insert(name);
             }
             Step::Keep { name } => {
                 let name = of(name).0;
@@ -232,6 +250,7 @@ impl Model {
                 let set = intake.set_namespace(&namespace(&name), attributes.unwrap()).await;
                 assert_eq!(set.unwrap(), self.records.insert(name.clone()));
                 self.suspended.remove(&name);
+                self.limited.remove(&name);
                 self.keeps.insert(name);
             }
             Step::Suspend { name } => {
@@ -256,6 +275,7 @@ impl Model {
                     assert_eq!(removed, self.records.remove(&name));
                     self.keeps.remove(&name);
                     self.suspended.remove(&name);
+                    self.limited.remove(&name);
                 }
                 self.namespaces(intake).await;
             }
@@ -511,6 +531,7 @@ fn run(steps: &[Step]) {
             }
             _ => runtime.block_on(model.step(intake.as_ref().unwrap(), step)),
         }
+        model.check_usage(intake.as_ref().unwrap());
     }
     let last = intake.unwrap();
     runtime.block_on(async {

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use forebay_api::keys::Scope;
+use forebay_intake::catalogue::{NamespaceRecord, Quota};
+use forebay_intake::names::Namespace;
 
 use crate::support::{Key, Server};
 
@@ -378,4 +380,38 @@ async fn what_a_client_has_already_is_named_and_tags_are_counted() {
         let read = server.call(&key, method, "/data/k", &[], "").await;
         assert_eq!(read.header("x-amz-tagging-count"), Some("2"), "{method}");
     }
+}
+
+#[tokio::test]
+async fn what_exceeds_the_quota_of_a_bucket_is_refused_whole_or_in_parts() {
+    let (server, key) = with_bucket().await;
+    let bucket = Namespace::parse("data").unwrap();
+    let quota = Quota { files: None, bytes: Some(10) };
+    let limited = server.intake.limit_namespace(&bucket, |attributes, _| {
+        Ok(NamespaceRecord::with_quota(attributes, quota).unwrap())
+    });
+    limited.await.unwrap();
+    let put = |name: &'static str, body: &'static str| server.call(&key, "PUT", name, &[], body);
+    assert_eq!(put("/data/a", "12345678").await.status, 200);
+    let refused = put("/data/b", "123").await;
+    assert_eq!((refused.status, refused.element("Code").as_deref()), (403, Some("QuotaExceeded")));
+    let begun = server.call(&key, "POST", "/data/c?uploads=", &[], "").await;
+    let id = begun.element("UploadId").unwrap();
+    let part = format!("/data/c?partNumber=1&uploadId={id}");
+    let etag = server.call(&key, "PUT", &part, &[], "1234567").await;
+    let etag = etag.header("etag").unwrap().to_owned();
+    let xml = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
+         </CompleteMultipartUpload>"
+    );
+    let length = xml.len().to_string();
+    let headers = [("content-length", &*length)];
+    let target = format!("/data/c?uploadId={id}");
+    let refused = server.call(&key, "POST", &target, &headers, xml.clone()).await;
+    assert_eq!(refused.element("Code").as_deref(), Some("QuotaExceeded"), "{}", refused.text());
+    // Its parts are still there.
+    assert_eq!(server.call(&key, "DELETE", "/data/a", &[], "").await.status, 204);
+    let done = server.call(&key, "POST", &target, &headers, xml).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_eq!(server.call(&key, "GET", "/data/c", &[], "").await.text(), "1234567");
 }

@@ -209,6 +209,33 @@ async fn a_namespace_is_added_up_and_contents_with_several_names_are_reported() 
 }
 
 #[tokio::test]
+async fn a_namespace_with_a_quota_says_what_it_holds_and_refuses_what_is_too_much() {
+    let house = House::new();
+    house.put("n/a", "12345").await;
+    let set = |body: &'static str| house.send("PUT", "/v1/namespaces/n", &[], body);
+    let limited = set(r#"{"quota_files":2,"quota_bytes":10}"#).await.json();
+    let quota = json!({"files": 2, "bytes": 10, "used_files": 1, "used_bytes": 5});
+    assert_eq!(limited["quota"], quota);
+    for bytes in ["123456", "12345678901"] {
+        let refused = house.send("PUT", "/v1/files/n/b", &[], bytes).await;
+        assert_eq!(refused.error(), (403, "quota_exceeded".to_owned()), "{bytes}");
+    }
+    house.put("n/b", "12345").await;
+    assert_eq!(house.send("PUT", "/v1/files/n/c", &[], "").await.status, 403);
+    // Absent members stay, and null removes a limit.
+    assert_eq!(set("{}").await.json()["quota"]["files"], json!(2));
+    let fewer = set(r#"{"quota_files":null}"#).await.json();
+    assert_eq!(fewer["quota"]["files"], json!(null));
+    house.put("n/c", "").await;
+    let got = house.get("/v1/namespaces/n").await.json();
+    assert_eq!((&got["quota"]["used_files"], &got["quota"]["used_bytes"]), (&json!(3), &json!(10)));
+    assert!(set(r#"{"quota_bytes":null}"#).await.json().get("quota").is_none());
+    for wrong in [r#"{"quota_bytes":-1}"#, r#"{"quota_bytes":"1"}"#, r#"{"quota":1}"#] {
+        assert_eq!(set(wrong).await.status, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn versions_are_kept_read_restored_and_erased_where_a_namespace_asks_for_it() {
     let house = House::new();
     let kept = house.send("PUT", "/v1/namespaces/n", &[], r#"{"versions":true}"#).await;

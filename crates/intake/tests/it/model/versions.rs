@@ -6,7 +6,7 @@ use forebay_intake::attributes::AttributeKind;
 use forebay_intake::catalogue::Browse;
 use forebay_intake::{Condition, Intake, IntakeError};
 
-use super::{Model, Version, content, digest, name_key, of};
+use super::{Model, Usage, Version, content, digest, name_key, of};
 use crate::requests;
 use crate::support::namespace;
 
@@ -68,6 +68,25 @@ impl Model {
         self.history.insert(of(name), history);
         self.get(intake, name).await;
         self.check_history(intake, name).await;
+    }
+
+    /// Compares what namespaces with a quota hold, as the intake counts it.
+    pub(super) fn check_usage(&self, intake: &Intake) {
+        for of in ["n", "m"] {
+            let expected = self.limited.contains(of).then(|| {
+                let mut usage = Usage::default();
+                for ((_, _), which) in self.files.iter().filter(|((name, _), _)| name == of) {
+                    usage.files += 1;
+                    usage.bytes += content(*which).len() as u64;
+                }
+                let kept = self.history.iter().filter(|((name, _), _)| name == of);
+                for (which, ..) in kept.flat_map(|(_, all)| all).flatten() {
+                    usage.bytes += content(*which).len() as u64;
+                }
+                usage
+            });
+            assert_eq!(intake.quota_usage(&namespace(of)), expected, "{of}");
+        }
     }
 
     /// Pages through all states of names and compares them with the model.
