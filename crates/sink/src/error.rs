@@ -123,14 +123,6 @@ pub enum SinkError {
         /// The largest id so far; 0 without rows.
         last: u64,
     },
-    /// This kind of sink cannot do that.
-    #[error("{server} cannot {act}")]
-    Unsupported {
-        /// What it cannot do.
-        act: String,
-        /// Where.
-        server: String,
-    },
     /// An id, a time or a position exceeds the range that can be stored.
     #[error("write {what} {value}: larger than {}", i64::MAX)]
     TooLarge {
@@ -252,9 +244,7 @@ impl SinkError {
             SinkError::Server(error) => {
                 matches!(error, ServerError::Refused { .. } | ServerError::Contents { .. })
             }
-            SinkError::RowSize { .. }
-            | SinkError::Database { .. }
-            | SinkError::Unsupported { .. } => true,
+            SinkError::RowSize { .. } | SinkError::Database { .. } => true,
             _ => false,
         }
     }

@@ -214,8 +214,7 @@ pub trait RowSink: DocumentSink {
     /// * Returns the rows that were replaced: one, or none.
     ///
     /// # Errors
-    /// As [`DocumentSink::write_documents`]; [`SinkError::Unsupported`] if this kind of sink changes
-    /// no rows.
+    /// As [`DocumentSink::write_documents`].
     fn replace(
         &mut self,
         at: Position,

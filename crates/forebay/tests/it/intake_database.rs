@@ -1,6 +1,7 @@
 //! Documents reach a real PostgreSQL while it is stopped and started, and while the server is
 //! killed: each once and in order.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use forebay_base::fs::sim::Rng;
@@ -49,13 +50,13 @@ pub(crate) fn status(server: &Server) -> Value {
     answer.json()
 }
 
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder();
+    config.http_status_as_error(false).timeout_global(Some(HANG)).build().into()
+}
+
 fn post(server: &Server, namespace: &str, body: &str) -> u16 {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(HANG))
-        .build()
-        .into();
-    let sent = agent
+    let sent = agent()
         .post(format!("{}/v1/documents/{namespace}", server.url))
         .header("content-type", "application/x-ndjson")
         .send(body);
@@ -70,6 +71,8 @@ const CLIENT: u64 = 1_000_000;
 pub(crate) struct Sent {
     next: u64,
     acknowledged: Vec<(usize, std::ops::Range<u64>)>,
+    /// Numbers of documents whose deletion was acknowledged.
+    deleted: BTreeSet<u64>,
 }
 
 impl Sent {
@@ -95,6 +98,31 @@ impl Sent {
             self.acknowledged.push((at, numbers));
         }
         is_acknowledged
+    }
+
+    /// Replaces or deletes a document; returns whether that was acknowledged.
+    pub(crate) fn change(&mut self, server: &Server, rng: &mut Rng) -> bool {
+        let namespace = NAMESPACES[rng.below(NAMESPACES.len())];
+        let page = server.get(&format!("/v1/documents/{namespace}?limit=200"));
+        if page.status == 404 {
+            return true;
+        }
+        let here = page_of(&page.body).documents;
+        if here.is_empty() {
+            return true;
+        }
+        let line = &here[rng.below(here.len())];
+        let (id, number) = (line.split_once(' ').unwrap().0, number(line));
+        let url = format!("{}/v1/documents/{namespace}/{id}", server.url);
+        if rng.one_in(3) {
+            let deleted = agent().delete(url).call().map_or(0, |answer| answer.status().as_u16());
+            self.deleted.insert(number);
+            return deleted == 204;
+        }
+        // Of another type than before, and not in the form that is stored as BSON.
+        let body = format!("{{\"n\": {number}, \"half\": \"{}\"}}", rng.below(1_000));
+        let put = agent().put(url).header("content-type", "application/json").send(body);
+        put.map_or(0, |answer| answer.status().as_u16()) == 200
     }
 
     /// Whether each namespace has a document that was acknowledged.
@@ -137,7 +165,9 @@ impl Sent {
             let numbers: Vec<u64> = numbers.filter(|number| number / CLIENT == client).collect();
             assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
             for (_, sent) in self.acknowledged.iter().filter(|(of, _)| *of == at) {
-                let whole = sent.clone().all(|number| numbers.binary_search(&number).is_ok());
+                let is_there = |number: &u64| numbers.binary_search(number).is_ok();
+                let mut expected = sent.clone().filter(|number| !self.deleted.contains(number));
+                let whole = expected.all(|number| is_there(&number));
                 assert!(whole, "{namespace}: {sent:?} were acknowledged and are not all there");
             }
         }
@@ -157,11 +187,23 @@ fn documents(server: &Server, namespace: &str) -> Vec<String> {
         if page.status == 404 {
             return found;
         }
-        let raw: RawPage<'_> = serde_json::from_str(&page.body).unwrap();
-        found.extend(raw.documents.iter().map(|it| format!("{} {}", it.id, it.document.get())));
-        let Some(next) = raw.next_cursor else { return found };
+        let page = page_of(&page.body);
+        found.extend(page.documents);
+        let Some(next) = page.next_cursor else { return found };
         cursor = format!("&cursor={next}");
     }
+}
+
+/// A page of documents, each as a line of its id and the document.
+struct Page {
+    documents: Vec<String>,
+    next_cursor: Option<String>,
+}
+
+fn page_of(body: &str) -> Page {
+    let raw: RawPage<'_> = serde_json::from_str(body).unwrap();
+    let line = |it: &RawDocument<'_>| format!("{} {}", it.id, it.document.get());
+    Page { documents: raw.documents.iter().map(line).collect(), next_cursor: raw.next_cursor }
 }
 
 #[derive(serde::Deserialize)]
@@ -190,11 +232,13 @@ fn killed_and_disconnected_repeatedly_every_acknowledged_document_is_stored_once
     for round in 0..4 {
         for _ in 0..10 + rng.below(20) {
             assert!(sent.send(&server, &mut rng), "round {round}");
+            assert!(sent.change(&server, &mut rng), "round {round}");
         }
         database.kill();
         for _ in 0..10 + rng.below(20) {
             assert!(sent.send(&server, &mut rng), "the intake continues without it");
         }
+        assert!(sent.change(&server, &mut rng), "the intake continues without it");
         if round % 2 == 0 {
             let mut last = Value::Null;
             let spilled = || {

@@ -24,15 +24,18 @@ fn without_transactions_too_every_acknowledged_document_is_there_once_in_order()
     while !sent.has_every_namespace() {
         assert!(sent.send(&server, &mut rng));
     }
+    assert!(sent.change(&server, &mut rng));
     check(&sent, &server, &ferret);
     for round in 0..3 {
         for _ in 0..10 + rng.below(10) {
             assert!(sent.send(&server, &mut rng), "round {round}");
+            assert!(sent.change(&server, &mut rng), "round {round}");
         }
         ferret.kill();
         for _ in 0..10 {
             assert!(sent.send(&server, &mut rng), "the intake continues without it");
         }
+        assert!(sent.change(&server, &mut rng), "the intake continues without it");
         if round == 1 {
             until("it is known to be away", || status(&server)["state"] == "away");
         }

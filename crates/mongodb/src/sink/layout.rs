@@ -1,7 +1,8 @@
 //! The contents of the database besides the rows, described in `docs/formats/mongodb-sink.md`.
 //!
 //! ```text
-//! _forebay_sink        { _id: "state", layout, identity, owner, epoch, position }
+//! _forebay_sink        { _id: "state", layout, identity, owner, epoch, position, changes }
+//! _forebay_changes     { _id: "<number>:<place>", collection, ... }: changes that rows are about to get
 //! _forebay_namespaces  { _id: namespace, collection, epoch, before: S, now: S,
 //!                        reshaping: { shape, names, values } or absent }
 //!                      S = { at, row_count, last_id, columns: [{ path, name, type }], shape } or null
@@ -25,6 +26,7 @@ pub const LAYOUT_VERSION: i32 = 1;
 
 pub(super) const STATE: &str = "_forebay_sink";
 pub(super) const NAMESPACES: &str = "_forebay_namespaces";
+pub(super) const CHANGES: &str = "_forebay_changes";
 
 /// The collection of a namespace: its own name, unless that is reserved or invalid; then one that
 /// no namespace can have.
@@ -73,6 +75,8 @@ pub(super) struct State {
     pub(super) identity: Identity,
     pub(super) position: Option<Position>,
     pub(super) epoch: i64,
+    /// The changes of rows that the last commit with some made valid.
+    pub(super) changes: Option<i64>,
 }
 
 /// The state of a new sink; its first opener becomes the owner.
@@ -102,7 +106,8 @@ pub(super) fn parse_state(state: &Document) -> Result<State, String> {
     let identity = Identity(identity.ok_or("the identity is not 16 bytes")?);
     let position = number(state, "position")?.map(Position);
     let epoch = state.get_i64("epoch").map_err(|error| error.to_string())?;
-    Ok(State { identity, position, epoch })
+    let changes = number(state, "changes")?.map(long);
+    Ok(State { identity, position, epoch, changes })
 }
 
 /// A number, or null.

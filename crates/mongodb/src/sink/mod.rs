@@ -22,10 +22,13 @@
 //! * **Changed columns follow the commit.** Rows get the values of columns that were added or changed
 //!   after the commit that did so, each once; a sink that was killed meanwhile continues when it is
 //!   opened again.
+//! * **Changed rows follow the commit**, too: they are replaced or removed after it, from what was written
+//!   beside them before it.
 //! * **One writer.** Opening a sink takes it over: the opener becomes the owner, and the previous
 //!   one is refused with its next commit. A roll-back increments the epoch, so that a commit whose
 //!   answer was lost has happened before the position is read again, or never will.
 
+mod changes;
 pub(crate) mod json;
 mod layout;
 mod link;
@@ -43,6 +46,7 @@ use forebay_sink::{Identity, OpenError, Position, ServerError, Sink, SinkError};
 use mongodb::bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
+use changes::Changes;
 use layout::{State, long};
 use link::Link;
 use load::Load;
@@ -66,7 +70,9 @@ pub struct MongoSink {
     slots: HashMap<String, Document>,
     /// Changes of columns in the open transaction, by namespace.
     shapes: HashMap<String, Shape>,
-    /// Changes of columns begun in this epoch.
+    /// Changes of rows in the open transaction, by the namespaces' places in the book.
+    changes: HashMap<usize, Changes>,
+    /// Changes of columns and of rows begun in this epoch.
     attempts: i64,
 }
 
@@ -91,8 +97,10 @@ impl MongoSink {
         let claimed = claim(&link, doc! { "_id": "state" }, &owner)?;
         let book = Book::new(claimed.identity, claimed.position, Vec::new());
         let epoch = claimed.epoch;
-        let (slots, shapes, load) = (HashMap::new(), HashMap::new(), Load::default());
-        let mut sink = MongoSink { link, load, book, owner, epoch, slots, shapes, attempts: 0 };
+        let (slots, shapes, changes) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let load = Load::default();
+        let mut sink =
+            MongoSink { link, load, book, owner, epoch, slots, shapes, changes, attempts: 0 };
         sink.read(claimed)?;
         Ok(sink)
     }
@@ -117,6 +125,7 @@ impl MongoSink {
             }
         }
         load::sweep(&self.link, sweeps)?;
+        changes::resume(&self.link, state.changes)?;
         for document in &documents {
             let slot = layout::slot_at(document, state.position);
             let slot = slot.map_err(|found| self.link.contents(ACT, found))?;
@@ -131,6 +140,7 @@ impl MongoSink {
     fn abandon(&mut self) {
         self.load.forget();
         self.shapes.clear();
+        self.changes.clear();
         self.book.transaction = Transaction::Failed;
     }
 
@@ -162,11 +172,14 @@ impl MongoSink {
             Commit::Store => {}
         }
         self.load.flush_all(&self.link, &self.book)?;
+        let changes = self.stage_changes()?;
         let saved = self.save_namespaces(position)?;
         let sinks = self.link.database.collection::<Document>(layout::STATE);
         let mine = doc! { "_id": "state", "owner": &self.owner, "epoch": self.epoch };
-        let moved = doc! { "$set": { "position": long(position.0) } };
-        let updated = self.link.wait("commit", sinks.update_one(mine, moved).into_future());
+        let mut moved = doc! { "position": long(position.0) };
+        moved.extend(changes.map(|number| ("changes".to_owned(), number.into())));
+        let moved = sinks.update_one(mine, doc! { "$set": moved });
+        let updated = self.link.wait("commit", moved.into_future());
         match updated {
             Ok(updated) if updated.matched_count == 0 => return Err(self.superseded("commit")),
             Ok(_) => {}
@@ -177,7 +190,11 @@ impl MongoSink {
         }
         self.slots.extend(saved);
         self.book.committed(position);
+        self.changes.clear();
         // An error from here on makes the next roll-back read what is committed, and continue.
+        if let Some(number) = changes {
+            changes::make(&self.link, number)?;
+        }
         Ok(self.fill_all()?)
     }
 

@@ -149,14 +149,19 @@ impl MongoSink {
         Ok(())
     }
 
-    /// A number above all before, and the names of all columns that rows may have.
-    fn next_shape(&mut self, index: usize, before: &TableSchema) -> Result<Shape, SinkError> {
+    /// A number above all before.
+    pub(super) fn next_number(&mut self) -> Result<i64, SinkError> {
         self.attempts += 1;
-        let number = (self.epoch << ATTEMPT_BITS) | self.attempts;
         if self.attempts >> ATTEMPT_BITS != 0 {
             // The next roll-back begins another epoch.
             return Err(SinkError::RolledBack);
         }
+        Ok((self.epoch << ATTEMPT_BITS) | self.attempts)
+    }
+
+    /// A number above all before, and the names of all columns that rows may have.
+    fn next_shape(&mut self, index: usize, before: &TableSchema) -> Result<Shape, SinkError> {
+        let number = self.next_number()?;
         let (mut names, mut values) = (BTreeSet::new(), String::new());
         if let Some(namespace) = self.book.namespaces.get(index) {
             values = reshaped_name(&namespace.table, Some(number));
@@ -234,8 +239,8 @@ fn remove(link: &Link, values: &str) -> Result<(), ServerError> {
     link.wait("remove changed values", staged.drop().into_future())
 }
 
-/// A row whose values are older.
-fn row_filter(id: i64, shape: i64) -> Document {
+/// A row whose values are older than an attempt.
+pub(super) fn row_filter(id: i64, shape: i64) -> Document {
     let older = [doc! { "_shape": { "$exists": false } }, doc! { "_shape": { "$lt": shape } }];
     doc! { "_id": id, "$or": older.to_vec() }
 }

@@ -3,13 +3,12 @@
 use forebay_sink::schema::Plan;
 use forebay_sink::server::book::{Book, Namespace};
 use forebay_sink::server::job::Jobs;
-use forebay_sink::{
-    ColumnType, Derive, Document, Field, Position, SinkError, TableSchema, Value, Written,
-};
+use forebay_sink::{ColumnType, Derive, Document, Field, Position, SinkError, Value, Written};
 use mongodb::bson::raw::CString;
 use mongodb::bson::{Bson, Document as BsonDocument, doc};
 
 use super::MongoSink;
+use super::changes::Replacement;
 use super::layout::{NAMESPACES, collection_name};
 use super::load::{Buffer, Load};
 use super::row;
@@ -41,14 +40,11 @@ impl MongoSink {
         self.link.wait(&format!("create the namespace {name}"), made.into_future())?;
         Ok(self.book.push(namespace))
     }
-}
 
-impl MongoSink {
-    /// Rows are inserted before the commit that makes them valid, and never changed by it. A change in
-    /// place would be seen before its commit, and without it.
-    fn no_changes(&self, act: &str) -> SinkError {
-        let act = format!("{act} in the same commit as their position");
-        SinkError::Unsupported { act, server: "the sink in MongoDB".to_owned() }
+    /// Inserts what waits of a job's namespace, so that it can be counted.
+    fn send_waiting(&mut self, job: &mut Job) -> Result<(), SinkError> {
+        let buffer = std::mem::take(&mut job.buffer);
+        self.load.put_back(&self.link, &self.book, job.index, buffer)
     }
 }
 
@@ -117,7 +113,9 @@ impl Jobs for MongoSink {
         };
         let (schema, plan) = namespace.schema.reshaped(fields, &[]);
         let before = std::mem::replace(&mut namespace.schema, schema);
-        if namespace.row_count > 0 {
+        let has_rows = namespace.row_count > 0;
+        self.reshape_changes(index, &plan.slots, derive);
+        if has_rows {
             // Those of this transaction, too.
             self.load.flush_all(&self.link, &self.book)?;
             self.stage(index, &before, &plan.slots, derive)?;
@@ -137,6 +135,7 @@ impl Jobs for MongoSink {
             let namespace = namespace.name.clone();
             return Err(SinkError::ValueCount { namespace, found, expected });
         }
+        let is_replacement = namespace.last_id.is_some_and(|last| document.id <= last);
         namespace.admit(document.id, document.received_ms)?;
         let head = (document.id, document.received_ms, job.at);
         let made = row::make(head, document.raw, |maker| {
@@ -148,6 +147,12 @@ impl Jobs for MongoSink {
         });
         job.written.conflicts += made.conflicts;
         job.written.rows += 1;
+        if is_replacement {
+            let head = (document.received_ms, job.at);
+            let replacement = Replacement { raw: document.raw.to_vec(), head, made };
+            self.changes.entry(job.index).or_default().put(document.id, replacement);
+            return Ok(());
+        }
         job.buffer.push(made);
         Load::pass(&self.link, namespace, &mut job.buffer)
     }
@@ -158,17 +163,13 @@ impl Jobs for MongoSink {
             // There never was such a row.
             return Ok(0);
         }
-        Err(self.no_changes("change or delete documents"))
+        self.send_waiting(job)?;
+        self.take_row(job.index, id)
     }
 
-    fn take_up_to(&mut self, job: &mut Job, _: u64) -> Result<u64, SinkError> {
-        if let Some(namespace) = self.book.namespaces.get_mut(job.index)
-            && namespace.row_count == 0
-        {
-            namespace.schema = TableSchema::default();
-            return Ok(0);
-        }
-        Err(self.no_changes("drop the documents of a namespace"))
+    fn take_up_to(&mut self, job: &mut Job, last_id: u64) -> Result<u64, SinkError> {
+        self.send_waiting(job)?;
+        self.take_rows(job.index, last_id)
     }
 
     fn namespace_mut(&mut self, job: &Job) -> Option<&mut Namespace> {
@@ -176,8 +177,7 @@ impl Jobs for MongoSink {
     }
 
     fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {
-        let buffer = std::mem::take(&mut job.buffer);
-        self.load.put_back(&self.link, &self.book, job.index, buffer)?;
+        self.send_waiting(&mut job)?;
         Ok(job.written)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay_mongodb::MongoSink;
 use forebay_mongodb::sink::Settings;
 use forebay_sink::conformance::{
-    self, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, ServerSubject,
-    Stored, check, lives,
+    self, CHANGE_CASES, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject,
+    ServerSubject, Stored, check, lives,
 };
 use forebay_sink::{DocumentSink, OpenError, RowSink, ServerError, StoredDocument};
 
@@ -23,6 +23,12 @@ fn mongodb_keeps_the_promises_of_documents() {
 fn mongodb_keeps_the_promises_of_rows() {
     let Some(server) = ferret::shared() else { return };
     check(ROW_CASES, || Box::new(Mongo::new(&server)));
+}
+
+#[test]
+fn mongodb_keeps_the_promises_of_changes() {
+    let Some(server) = ferret::shared() else { return };
+    check(CHANGE_CASES, || Box::new(Mongo::new(&server)));
 }
 
 #[test]

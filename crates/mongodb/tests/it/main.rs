@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test sets up itself either works or ends the test")]
 
+mod changes;
 mod conformance;
 mod ferret;
 mod mongodb;

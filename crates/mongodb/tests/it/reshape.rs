@@ -8,8 +8,8 @@ use mongodb::bson::{Bson, Document as BsonDocument, doc};
 
 use crate::ferret;
 
-const INTEGER: [Field<'static>; 1] = [Field { path: "n", ty: ColumnType::Integer }];
-const DECIMAL: [Field<'static>; 1] = [Field { path: "n", ty: ColumnType::Decimal }];
+pub(crate) const INTEGER: [Field<'static>; 1] = [Field { path: "n", ty: ColumnType::Integer }];
+pub(crate) const DECIMAL: [Field<'static>; 1] = [Field { path: "n", ty: ColumnType::Decimal }];
 
 /// Finds the number behind `"n":`.
 fn derive(document: &[u8], put: &mut dyn FnMut(usize, Value<'_>)) {
@@ -19,7 +19,7 @@ fn derive(document: &[u8], put: &mut dyn FnMut(usize, Value<'_>)) {
     put(0, Value::Number(rest[..end].trim()));
 }
 
-fn write(sink: &mut MongoSink, at: u64, raw: &[u8], fields: &[Field<'_>]) {
+pub(crate) fn write(sink: &mut MongoSink, at: u64, raw: &[u8], fields: &[Field<'_>]) {
     let mut found = None;
     derive(raw, &mut |_, value| {
         if let Value::Number(number) = value {
@@ -32,26 +32,26 @@ fn write(sink: &mut MongoSink, at: u64, raw: &[u8], fields: &[Field<'_>]) {
     writer.finish().unwrap();
 }
 
-fn reshape(sink: &mut MongoSink, at: u64, fields: &[Field<'_>]) {
+pub(crate) fn reshape(sink: &mut MongoSink, at: u64, fields: &[Field<'_>]) {
     let derive: &mut Derive<'_> = &mut |document, put| derive(document, put);
     sink.reshape(Position(at), "a", fields, derive).unwrap();
 }
 
 /// The database, without the sink.
-struct Raw {
+pub(crate) struct Raw {
     database: mongodb::Database,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Raw {
-    fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(mongodb::Client::with_uri_str(&settings.url)).unwrap();
         Self { database: client.default_database().unwrap(), runtime }
     }
 
-    fn all(&self, collection: &str) -> Vec<BsonDocument> {
+    pub(crate) fn all(&self, collection: &str) -> Vec<BsonDocument> {
         let collection = self.database.collection::<BsonDocument>(collection);
         self.runtime.block_on(async {
             let found = collection.find(doc! {}).sort(doc! { "_id": 1 }).await.unwrap();
@@ -59,31 +59,31 @@ impl Raw {
         })
     }
 
-    fn update(&self, collection: &str, id: impl Into<Bson>, update: BsonDocument) {
+    pub(crate) fn update(&self, collection: &str, id: impl Into<Bson>, update: BsonDocument) {
         let collection = self.database.collection::<BsonDocument>(collection);
         let updated = collection.update_one(doc! { "_id": id.into() }, update).upsert(true);
         self.runtime.block_on(async { updated.await.unwrap() });
     }
 
     /// The values of the column in all rows.
-    fn values(&self) -> Vec<Option<Bson>> {
+    pub(crate) fn values(&self) -> Vec<Option<Bson>> {
         self.all("a").into_iter().map(|mut row| row.remove("n")).collect()
     }
 
     /// The collections of values that rows are about to get.
-    fn reshaped(&self) -> Vec<String> {
+    pub(crate) fn reshaped(&self) -> Vec<String> {
         let listed = self.database.list_collection_names();
         let mut names = self.runtime.block_on(async { listed.await.unwrap() });
         names.retain(|name| name.starts_with("a:reshaped"));
         names
     }
 
-    fn namespace(&self) -> BsonDocument {
+    pub(crate) fn namespace(&self) -> BsonDocument {
         self.all("_forebay_namespaces").remove(0)
     }
 }
 
-fn text(value: &str) -> Option<Bson> {
+pub(crate) fn text(value: &str) -> Option<Bson> {
     Some(Bson::String(value.to_owned()))
 }
 
