@@ -12,6 +12,10 @@ mod cache_keys;
 mod cache_serve;
 mod cache_tls;
 mod config;
+mod document_client;
+mod documents;
+mod documents_follow;
+mod documents_write;
 mod events;
 mod events_append;
 mod events_export;
@@ -117,6 +121,9 @@ enum Command {
     /// List, fetch, store, remove and search the files of a server.
     #[command(subcommand)]
     Files(files::Command),
+    /// List, store, change, follow and delete the documents of a server.
+    #[command(subcommand)]
+    Documents(documents::Command),
     /// Store files and directories on a server, in parallel.
     Ingest(ingest::Args),
     /// Report on a server's intake, and decide again how documents are stored.
@@ -171,6 +178,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Files(command) => files::run(&command),
+        Command::Documents(command) => documents::run(&command),
         Command::Ingest(args) => ingest::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),

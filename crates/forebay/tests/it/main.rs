@@ -16,6 +16,7 @@ mod cache_serve;
 mod cache_support;
 mod cache_tls;
 mod cli;
+mod documents_cli;
 mod events_anchor_s3;
 mod events_cli;
 mod events_export;
