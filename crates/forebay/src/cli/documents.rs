@@ -30,7 +30,8 @@ Examples:
   forebay documents follow machines --after 0
   forebay documents drop machines --confirm machines
 
-A document has the id that the server gave it.
+A document has the id that the server gave it. To move a namespace to another server, use `forebay
+export`.
 
 Exit codes: 0 success; 1 there is no such namespace or document, a document was refused, or the
 request failed; 2 invalid command line.";

@@ -117,6 +117,11 @@ impl Failure {
         }
     }
 
+    /// Whether there was no answer.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
     /// Whether every other request would be refused, too.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::Refused { status: 401 | 403, .. })

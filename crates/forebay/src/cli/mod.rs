@@ -24,10 +24,14 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod export;
 mod file_client;
 mod files;
 mod files_copy;
 mod fsck;
+mod import;
+mod import_documents;
+mod import_files;
 mod ingest;
 mod ingest_walk;
 mod intake;
@@ -126,6 +130,10 @@ enum Command {
     Documents(documents::Command),
     /// Store files and directories on a server, in parallel.
     Ingest(ingest::Args),
+    /// Write the files and documents of a namespace to an archive.
+    Export(export::Args),
+    /// Store the files and documents of an archive on a server.
+    Import(import::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -180,6 +188,8 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Files(command) => files::run(&command),
         Command::Documents(command) => documents::run(&command),
         Command::Ingest(args) => ingest::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Webhooks(command) => webhooks::run(&command),

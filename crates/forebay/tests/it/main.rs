@@ -26,6 +26,7 @@ mod events_kill;
 mod events_support;
 mod events_tiles;
 mod events_witness;
+mod export;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
 mod files_cli;
