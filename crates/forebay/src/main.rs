@@ -6,6 +6,7 @@
 //! library that receives its settings.
 
 mod allocator;
+mod archive;
 mod backup;
 mod buckets;
 mod cli;

@@ -1,4 +1,5 @@
-//! A client of a server's files, for commands that move bytes: one connection pool for many threads.
+//! A client of a server's files and documents, for commands that move bytes: one connection pool for many
+//! threads.
 //!
 //! Invariants: what a server sends is limited in size, except the bytes of a file; a failure says
 //! whether it may pass, so that the caller can repeat the request.
@@ -9,7 +10,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use forebay_intake::answer::file_url;
 use forebay_intake::names::{FileName, Namespace};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use ureq::http::Method;
+use ureq::http::request::Builder;
 
 use super::server::base_url;
 use crate::exit::{Coded, Exit};
@@ -113,6 +117,11 @@ impl Failure {
         }
     }
 
+    /// Whether there was no answer.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
     /// Whether every other request would be refused, too.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::Refused { status: 401 | 403, .. })
@@ -127,17 +136,23 @@ pub(super) struct Client {
     authorization: Option<String>,
 }
 
-type Answer = ureq::http::Response<ureq::Body>;
+/// The answer to a request.
+pub(super) type Answer = ureq::http::Response<ureq::Body>;
 
 impl Client {
     pub(super) fn new(from: &ClientArgs) -> anyhow::Result<Self> {
+        Self::of_route(from, "/v1/files")
+    }
+
+    /// * `path`: what is to be asked for, for the message about what is not supported.
+    pub(super) fn of_route(from: &ClientArgs, path: &str) -> anyhow::Result<Self> {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT))
             .max_idle_connections_per_host(64)
             .build();
-        let url = base_url(&from.server, "/v1/files")?;
+        let url = base_url(&from.server, path)?;
         let authorization = from.key.as_ref().map(|key| format!("Bearer {key}"));
         Ok(Self { agent: config.into(), url, authorization })
     }
@@ -215,6 +230,73 @@ impl Client {
         }
     }
 
+    /// Begins a request to a path of the server.
+    pub(super) fn request(&self, method: Method, path: &str) -> Builder {
+        let request = Builder::new().method(method).uri(format!("{}{path}", self.url));
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
+    }
+
+    /// Sends a request, and returns a successful answer.
+    pub(super) fn send(
+        &self,
+        request: Builder,
+        body: ureq::SendBody<'_>,
+    ) -> Result<Answer, Failure> {
+        self.answered(self.sent(request, body))
+    }
+
+    /// Sends a request, and returns an answer of any status.
+    pub(super) fn send_for_any(
+        &self,
+        request: Builder,
+        body: ureq::SendBody<'_>,
+    ) -> Result<Answer, Failure> {
+        self.sent(request, body).map_err(|source| self.unreachable(source))
+    }
+
+    fn sent(&self, request: Builder, body: ureq::SendBody<'_>) -> Result<Answer, ureq::Error> {
+        self.agent.run(request.body(body)?)
+    }
+
+    /// Reads the JSON of an answer of at most `size_max` bytes.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        mut answer: Answer,
+        size_max: u64,
+    ) -> Result<T, Failure> {
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(size_max).read_to_string();
+        let body = body.map_err(|source| self.unreachable(source))?;
+        serde_json::from_str(&body).map_err(|error| Failure::Refused {
+            server: self.url.clone(),
+            status,
+            message: format!("its response cannot be read as JSON: {error}"),
+            retry_after: None,
+        })
+    }
+
+    /// The refusal that an answer is.
+    pub(super) fn refusal(&self, mut answer: Answer) -> Failure {
+        let server = self.url.clone();
+        let status = answer.status().as_u16();
+        let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok());
+        let after = after.and_then(|after| after.parse().ok()).map(Duration::from_secs);
+        let retry_after = after.map(|after| after.min(RETRY_AFTER_MAX));
+        let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
+        let body = body.unwrap_or_else(|error| format!("its response cannot be read: {error}"));
+        let error = serde_json::from_str::<Value>(&body).unwrap_or_default();
+        let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
+        let message = shown(message.trim());
+        Failure::Refused { server, status, message, retry_after }
+    }
+
+    fn unreachable(&self, source: ureq::Error) -> Failure {
+        Failure::Unreachable { server: self.url.clone(), source: Box::new(source) }
+    }
+
     fn with_key(
         &self,
         request: ureq::RequestBuilder<ureq::typestate::WithoutBody>,
@@ -227,26 +309,11 @@ impl Client {
 
     /// A successful answer.
     fn answered(&self, answer: Result<Answer, ureq::Error>) -> Result<Answer, Failure> {
-        let server = self.url.clone();
-        let mut answer = match answer {
-            Ok(answer) => answer,
-            Err(source) => {
-                return Err(Failure::Unreachable { server, source: Box::new(source) });
-            }
-        };
+        let answer = answer.map_err(|source| self.unreachable(source))?;
         if answer.status().is_success() {
             return Ok(answer);
         }
-        let status = answer.status().as_u16();
-        let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok());
-        let after = after.and_then(|after| after.parse().ok()).map(Duration::from_secs);
-        let retry_after = after.map(|after| after.min(RETRY_AFTER_MAX));
-        let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
-        let body = body.unwrap_or_else(|error| format!("its response cannot be read: {error}"));
-        let error = serde_json::from_str::<Value>(&body).unwrap_or_default();
-        let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
-        let message = shown(message.trim());
-        Err(Failure::Refused { server, status, message, retry_after })
+        Err(self.refusal(answer))
     }
 
     fn parsed(&self, mut answer: Answer) -> anyhow::Result<Value> {

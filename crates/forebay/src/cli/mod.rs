@@ -12,6 +12,10 @@ mod cache_keys;
 mod cache_serve;
 mod cache_tls;
 mod config;
+mod document_client;
+mod documents;
+mod documents_follow;
+mod documents_write;
 mod events;
 mod events_append;
 mod events_export;
@@ -20,10 +24,14 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod events_verify_server;
+mod export;
 mod file_client;
 mod files;
 mod files_copy;
 mod fsck;
+mod import;
+mod import_documents;
+mod import_files;
 mod ingest;
 mod ingest_walk;
 mod intake;
@@ -117,8 +125,15 @@ enum Command {
     /// List, fetch, store, remove and search the files of a server.
     #[command(subcommand)]
     Files(files::Command),
+    /// List, store, change, follow and delete the documents of a server.
+    #[command(subcommand)]
+    Documents(documents::Command),
     /// Store files and directories on a server, in parallel.
     Ingest(ingest::Args),
+    /// Write the files and documents of a namespace to an archive.
+    Export(export::Args),
+    /// Store the files and documents of an archive on a server.
+    Import(import::Args),
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
@@ -171,7 +186,10 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Files(command) => files::run(&command),
+        Command::Documents(command) => documents::run(&command),
         Command::Ingest(args) => ingest::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Intake(command) => intake::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Webhooks(command) => webhooks::run(&command),

@@ -16,6 +16,7 @@ mod cache_serve;
 mod cache_support;
 mod cache_tls;
 mod cli;
+mod documents_cli;
 mod events_anchor_s3;
 mod events_cli;
 mod events_export;
@@ -25,6 +26,7 @@ mod events_kill;
 mod events_support;
 mod events_tiles;
 mod events_witness;
+mod export;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
 mod files_cli;
