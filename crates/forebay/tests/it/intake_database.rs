@@ -238,7 +238,10 @@ fn killed_and_disconnected_repeatedly_every_acknowledged_document_is_stored_once
         for _ in 0..10 + rng.below(20) {
             assert!(sent.send(&server, &mut rng), "the intake continues without it");
         }
-        assert!(sent.change(&server, &mut rng), "the intake continues without it");
+        // A change ends the spill, which the other rounds look for.
+        if round % 2 == 1 {
+            assert!(sent.change(&server, &mut rng), "the intake continues without it");
+        }
         if round % 2 == 0 {
             let mut last = Value::Null;
             let spilled = || {
