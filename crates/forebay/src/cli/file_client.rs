@@ -11,6 +11,7 @@ use forebay_intake::answer::file_url;
 use forebay_intake::names::{FileName, Namespace};
 use serde_json::Value;
 
+use super::https;
 use super::server::base_url;
 use crate::exit::{Coded, Exit};
 
@@ -131,13 +132,14 @@ type Answer = ureq::http::Response<ureq::Body>;
 
 impl Client {
     pub(super) fn new(from: &ClientArgs) -> anyhow::Result<Self> {
+        let url = base_url(&from.server, "/v1/files")?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .tls_config(https::config(&url, None)?)
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT))
             .max_idle_connections_per_host(64)
             .build();
-        let url = base_url(&from.server, "/v1/files")?;
         let authorization = from.key.as_ref().map(|key| format!("Bearer {key}"));
         Ok(Self { agent: config.into(), url, authorization })
     }

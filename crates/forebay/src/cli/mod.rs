@@ -24,6 +24,7 @@ mod file_client;
 mod files;
 mod files_copy;
 mod fsck;
+mod https;
 mod ingest;
 mod ingest_walk;
 mod intake;
