@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::client::ClientConfigKey;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
@@ -114,6 +114,13 @@ impl Access {
         }
         let builder = builder.with_region(&region).with_allow_http(allow_http);
         Ok(Self { builder, endpoint, region, addressing: settings.addressing })
+    }
+
+    /// The same with the SHA-256 of every body beside it, which the server compares, stores, and returns
+    /// with the object. A server that does not know such checksums ignores them.
+    #[must_use]
+    pub fn with_checksums(self) -> Self {
+        Self { builder: self.builder.with_checksum_algorithm(Checksum::SHA256), ..self }
     }
 
     /// The settings of a bucket's client, and the URL of the bucket without a slash at its end.

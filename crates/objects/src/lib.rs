@@ -9,6 +9,7 @@
 //! | `settings`, `endpoint` | what is set explicitly, and the URL of a server |
 //! | `access` | the chain of credentials; opens buckets |
 //! | `bucket`, `upload` | conditional and atomic writes |
+//! | `items` | reading, listing and removing many objects |
 //! | `requests` | signed requests that `object_store` does not make |
 //! | [`connector`] | sources and destinations of pipelines: Parquet, CSV, NDJSON |
 //! | `error` | what failed, by what helps against it |
@@ -45,6 +46,7 @@ mod environment;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod items;
 mod profile;
 mod requests;
 mod settings;
@@ -57,6 +59,7 @@ pub use address::{Address, BucketAddress};
 pub use bucket::{Bucket, Version};
 pub use environment::Environment;
 pub use error::{AddressError, Class, ConfigError, Failure};
+pub use items::Item;
 pub use profile::Profile;
 pub use requests::Requests;
 pub use settings::{Addressing, Keys, Settings};

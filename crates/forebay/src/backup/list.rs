@@ -3,8 +3,7 @@
 //! Invariant: a list is returned only if it is whole, and its paths and sizes are plausible.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read as _, Write as _};
-use std::path::Path;
+use std::io::{BufRead, BufWriter, Read as _, Write as _};
 
 use anyhow::{Context as _, bail, ensure};
 use forebay_base::image::is_safe;
@@ -136,13 +135,13 @@ impl ListWriter {
         Ok(())
     }
 
-    /// Writes the end and syncs.
-    pub(crate) fn finish(mut self) -> anyhow::Result<Totals> {
+    /// Writes the end and syncs. Returns the file with the list.
+    pub(crate) fn finish(mut self) -> anyhow::Result<(Totals, File)> {
         let sha256 = hex::encode(self.hasher.clone().finalize());
         self.write(&Line::End { totals: self.totals, sha256 })?;
         let file = self.to.into_inner().context("cannot write the list")?;
         file.sync_all().context("cannot sync the list")?;
-        Ok(self.totals)
+        Ok((self.totals, file))
     }
 
     fn write(&mut self, line: &Line) -> anyhow::Result<()> {
@@ -157,12 +156,7 @@ impl ListWriter {
 ///
 /// # Errors
 /// It cannot be read, is damaged, or of another version.
-pub(crate) fn read(path: &Path) -> anyhow::Result<List> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    parse(BufReader::new(file)).with_context(|| format!("{} is damaged", path.display()))
-}
-
-fn parse(mut lines: impl BufRead) -> anyhow::Result<List> {
+pub(crate) fn read(mut lines: impl BufRead) -> anyhow::Result<List> {
     let mut hasher = Sha256::new();
     let mut next = |hasher: &mut Sha256| {
         let mut text = Vec::new();
@@ -239,7 +233,7 @@ mod tests {
     #[test]
     fn a_list_is_read_as_it_was_written() {
         let entries = [entry("a", 0), entry("b/c", 9_000_000), entry("d", 4 << 20)];
-        let list = parse(&written(&entries)[..]).unwrap();
+        let list = read(&written(&entries)[..]).unwrap();
         assert_eq!(list.entries, entries);
         let sizes: Vec<_> = list.entries[1].sized_chunks().map(|(_, size)| size).collect();
         assert_eq!(sizes, [4 << 20, 4 << 20, 9_000_000 - (8 << 20)]);
@@ -249,13 +243,13 @@ mod tests {
     fn a_list_that_was_cut_or_changed_is_refused() {
         let list = written(&[entry("a", 10), entry("b", 5_000_000)]);
         for at in 0..list.len() {
-            assert!(parse(&list[..at]).is_err(), "cut at {at}");
+            assert!(read(&list[..at]).is_err(), "cut at {at}");
             let mut changed = list.clone();
             changed[at] ^= 1;
-            assert!(parse(&changed[..]).is_err(), "changed at {at}");
+            assert!(read(&changed[..]).is_err(), "changed at {at}");
         }
         for path in ["", "/etc/passwd", "../x", "a/../../b", "a//b", "a/."] {
-            assert!(parse(&written(&[entry(path, 1)])[..]).is_err(), "{path:?}");
+            assert!(read(&written(&[entry(path, 1)])[..]).is_err(), "{path:?}");
         }
     }
 }

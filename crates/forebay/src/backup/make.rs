@@ -2,7 +2,10 @@
 //!
 //! Order: chunks are written, everything is synced, what is new is read back from the disk, and only then the
 //! list gets its name. A chunk that exists is believed if the list of the newest backup names it, and compared
-//! otherwise: an interrupted backup may have left it.
+//! otherwise: an interrupted backup may have left it. A target that compares what it receives with a checksum is
+//! asked for the chunk's size instead, and nothing is read back from it.
+//!
+//! Invariant: one thread reads the source, and what waits to be stored is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,10 +16,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use forebay_base::image::ImageFile;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::check;
 use super::list::{Entry, Header, ListWriter, Stamp, Totals};
+use super::parallel::{Feed, each};
 use super::source::Source;
 use super::store::{Store, chunk_id};
 use super::{CHUNK_SIZE, ChunkId};
@@ -56,7 +61,7 @@ pub(crate) fn make(
     store: &Store,
     source: &Source,
     interrupt: &Interrupt,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &dyn Fn(u64, u64),
 ) -> anyhow::Result<Made> {
     let begun = Instant::now();
     let mut known = Known::default();
@@ -75,52 +80,98 @@ pub(crate) fn make(
     }
     let created_ms = now_ms();
     let header = Header::new(new_id(created_ms)?, created_ms);
-    let mut fresh = Vec::new();
-    let written = write(store, source, (&header, &known), &mut fresh, interrupt, progress);
-    let (totals, new_bytes) = written.inspect_err(|_| discard(store, &fresh))?;
+    let fresh = Mutex::new(Vec::new());
+    let written = write(store, source, (&header, &known), &fresh, interrupt, progress);
+    // While others may add a backup it may need these chunks by now; a prune removes them.
+    let (list, totals) = written.inspect_err(|_| {
+        if store.is_exclusive() {
+            discard(store, &fresh.lock());
+        }
+    })?;
+    // From here on chunks stay, since the backup may exist even after an error.
+    publish(store, &header.id, list)?;
     Ok(Made {
         id: header.id,
         files: totals.files,
         bytes: totals.bytes,
-        new_bytes,
+        new_bytes: fresh.into_inner().iter().map(|fresh| fresh.size as u64).sum(),
         online: source.is_online(),
         took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
-/// Writes chunks and list; returns the totals, and the bytes that are new.
+/// Writes the chunks and a list; returns the list and its totals.
 fn write(
     store: &Store,
     source: &Source,
     (header, known): (&Header, &Known),
-    fresh: &mut Vec<Fresh>,
+    fresh: &Mutex<Vec<Fresh>>,
     interrupt: &Interrupt,
-    progress: &mut dyn FnMut(u64, u64),
-) -> anyhow::Result<(Totals, u64)> {
+    progress: &dyn Fn(u64, u64),
+) -> anyhow::Result<(File, Totals)> {
     let mut list = ListWriter::begin(store.begin_list()?, header)?;
     let total = source.bytes();
-    let (mut done, mut new_bytes) = (0, 0);
+    let mut done = 0;
     let mut buffer = vec![0; CHUNK_SIZE];
-    for file in source.files()? {
-        let (file, path) = file?;
-        check(interrupt)?;
-        let mut copy = Copy { store, known, fresh };
-        let entry = copy.file((&path, &file), &mut buffer, &mut |bytes| {
-            done += bytes;
-            progress(done, total);
-            check(interrupt)
-        })?;
-        list.add(&entry)?;
-    }
+    let keep = |piece: Piece| keep(store, &piece, fresh);
+    each(store.workers(), keep, |feed| {
+        let mut copy = Copy { known, sent: HashSet::new(), feed };
+        for file in source.files()? {
+            let (file, path) = file?;
+            check(interrupt)?;
+            let entry = copy.file((&path, &file), &mut buffer, &mut |bytes| {
+                done += bytes;
+                progress(done, total);
+                check(interrupt)
+            })?;
+            list.add(&entry)?;
+        }
+        Ok(())
+    })?;
     store.sync()?;
-    for Fresh { chunk, size, .. } in &*fresh {
-        check(interrupt)?;
-        store.read_chunk(chunk, *size, true).context("what was written cannot be read back")?;
-        new_bytes += *size as u64;
+    if store.is_read_back() {
+        for Fresh { chunk, size, .. } in &*fresh.lock() {
+            check(interrupt)?;
+            store.read_chunk(chunk, *size, true).context("what was written cannot be read back")?;
+        }
     }
-    let totals = list.finish()?;
-    store.publish_list(&header.id)?;
-    Ok((totals, new_bytes))
+    let (totals, file) = list.finish()?;
+    Ok((file, totals))
+}
+
+/// Makes a list that of a backup.
+fn publish(store: &Store, id: &str, list: File) -> anyhow::Result<()> {
+    store.publish_list(id, list)?;
+    // A prune that took over before saw no list, and may have removed chunks; one that takes over from now on sees it.
+    store.check_held().map_err(|lost| {
+        let removed = store.remove_lists(std::iter::once(id));
+        match removed {
+            Ok(()) => lost,
+            Err(error) => lost.context(format!(
+                "backup {id} may lack chunks, and cannot be removed ({error:#}); verify it"
+            )),
+        }
+    })
+}
+
+/// A chunk that may have to be stored.
+struct Piece {
+    chunk: ChunkId,
+    bytes: Vec<u8>,
+}
+
+/// Stores a chunk unless it is stored.
+fn keep(store: &Store, piece: &Piece, fresh: &Mutex<Vec<Fresh>>) -> anyhow::Result<()> {
+    let Piece { chunk, bytes } = piece;
+    let size = bytes.len();
+    // One of an older backup, or of an interrupted one.
+    if store.is_stored(chunk, size)? {
+        return Ok(());
+    }
+    let is_repair = store.has_chunk(chunk)?;
+    store.write_chunk(chunk, bytes)?;
+    fresh.lock().push(Fresh { chunk: *chunk, size, is_repair });
+    Ok(())
 }
 
 /// A chunk that was written now.
@@ -133,19 +184,19 @@ struct Fresh {
 
 /// Frees the space of a backup that did not come about.
 fn discard(store: &Store, fresh: &[Fresh]) {
-    for Fresh { chunk, .. } in fresh.iter().filter(|fresh| !fresh.is_repair) {
-        let path = store.chunk_path(chunk);
-        if let Err(error) = std::fs::remove_file(&path) {
-            crate::out::note(format_args!("cannot remove {}: {error}", path.display()));
-        }
+    let chunks = fresh.iter().filter(|fresh| !fresh.is_repair).map(|fresh| fresh.chunk);
+    let chunks: Vec<_> = chunks.collect();
+    if let Err(error) = store.remove_chunks(&chunks) {
+        crate::out::note(format_args!("what was stored already remains: {error:#}"));
     }
 }
 
-/// Copies one file.
+/// Copies files.
 struct Copy<'a> {
-    store: &'a Store,
     known: &'a Known,
-    fresh: &'a mut Vec<Fresh>,
+    /// Chunks that were handed out.
+    sent: HashSet<ChunkId>,
+    feed: &'a Feed<'a, Piece>,
 }
 
 impl Copy<'_> {
@@ -208,24 +259,18 @@ impl Copy<'_> {
         Ok(entry)
     }
 
-    /// Adds a chunk to a file, and stores it unless it is stored.
+    /// Adds a chunk to a file, and hands it out to be stored unless the newest backup or this one has it.
     fn add(&mut self, entry: &mut Entry, bytes: &[u8]) -> anyhow::Result<()> {
-        let size = bytes.len();
-        if size == 0 {
+        if bytes.is_empty() {
             return Ok(());
         }
         let chunk = chunk_id(bytes);
         entry.chunks.push(chunk);
-        entry.bytes += size as u64;
-        // The second: one of an older backup, of an interrupted one, or of this one.
-        if self.known.chunks.contains(&chunk) || self.store.read_chunk(&chunk, size, false).is_ok()
-        {
+        entry.bytes += bytes.len() as u64;
+        if self.known.chunks.contains(&chunk) || !self.sent.insert(chunk) {
             return Ok(());
         }
-        let is_repair = self.store.chunk_path(&chunk).exists();
-        self.store.write_chunk(&chunk, bytes)?;
-        self.fresh.push(Fresh { chunk, size, is_repair });
-        Ok(())
+        self.feed.send(Piece { chunk, bytes: bytes.to_vec() })
     }
 }
 

@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 use super::check;
 use super::list::{Entry, List};
+use super::parallel::each;
 use super::store::Store;
 use crate::interrupt::Interrupt;
 use crate::{layout, out};
@@ -77,7 +79,7 @@ pub(crate) fn restore(
     store: &Store,
     order: Order<'_>,
     interrupt: &Interrupt,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &(dyn Fn(u64, u64) + Sync),
 ) -> anyhow::Result<Restored> {
     let begun = Instant::now();
     let list = store.list(order.id)?;
@@ -164,18 +166,23 @@ impl Target {
         store: &Store,
         list: &List,
         interrupt: &Interrupt,
-        progress: &mut dyn FnMut(u64, u64),
+        progress: &(dyn Fn(u64, u64) + Sync),
     ) -> anyhow::Result<()> {
-        let mut done = 0;
-        for entry in &list.entries {
-            check(interrupt)?;
-            let written = self.write(store, entry, &mut |bytes| {
-                done += bytes;
+        let done = AtomicU64::new(0);
+        let write = |entry: &Entry| {
+            let written = self.write(store, entry, &|bytes| {
+                let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 progress(done, list.totals.bytes);
                 check(interrupt)
             });
-            written.with_context(|| format!("cannot restore {:?}", entry.path))?;
-        }
+            written.with_context(|| format!("cannot restore {:?}", entry.path))
+        };
+        each(store.workers(), write, |feed| {
+            list.entries.iter().try_for_each(|entry| {
+                check(interrupt)?;
+                feed.send(entry)
+            })
+        })?;
         sync(&self.staging)
     }
 
@@ -183,7 +190,7 @@ impl Target {
         &self,
         store: &Store,
         entry: &Entry,
-        done: &mut dyn FnMut(u64) -> anyhow::Result<()>,
+        done: &dyn Fn(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let path = self.staging.join(&entry.path);
         if let Some(parent) = path.parent() {

@@ -1,140 +1,126 @@
-//! A directory with backups.
+//! What the items of a target mean (`docs/formats/backup.md`).
 //!
 //! ```text
-//! <dir>/forebay-backups             says that it is one, and in which version
-//! <dir>/lock                        held by the one command that writes
-//! <dir>/chunks/<2 digits>/<64 digits>   named by the SHA-256 of its bytes
-//! <dir>/lists/<id>.list             a backup
-//! <dir>/new-...                     being written
+//! forebay-backups                   says that the target holds backups, and in which version
+//! chunks/<2 digits>/<64 digits>     named by the SHA-256 of its bytes
+//! lists/<id>.list                   a backup
 //! ```
 //!
-//! Invariants: a chunk is renamed to its name when it is complete; a directory that holds something else is refused
-//! and left alone.
+//! Invariants: a target that holds something else is refused and left alone; it is written to only while it is held.
 
-use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::BufReader;
 
 use anyhow::{Context as _, bail, ensure};
-use forebay_base::fs::{FileSystem as _, Lock, RealFs};
-use rustix::fs::Advice;
 use sha2::{Digest as _, Sha256};
 
 use super::list::{self, List};
+use super::target::{Hold, Purpose, Target};
 use super::{CHUNK_SIZE, ChunkId};
 
 const MARKER: &str = "forebay-backups";
 const MARKER_TEXT: &[u8] = b"forebay-backups 1\n";
-const LIST: &str = "list";
-const CHUNK: &str = "chunk";
-const NEW_MARKER: &str = "marker";
-/// Names of files that are being written begin so.
-const NEW: &str = "new-";
+const CHUNKS: &str = "chunks";
+const LISTS: &str = "lists";
 
 /// The SHA-256 of bytes.
 pub(crate) fn chunk_id(bytes: &[u8]) -> ChunkId {
     Sha256::digest(bytes).into()
 }
 
-/// An open directory of backups.
+/// An open target with backups.
 #[derive(Debug)]
 pub(crate) struct Store {
-    dir: PathBuf,
-    /// Held if it may be written to.
-    _lock: Option<Box<dyn Lock>>,
+    target: Box<dyn Target>,
+    /// There if it may be written to.
+    hold: Option<Box<dyn Hold>>,
 }
 
 impl Store {
-    /// Opens the backups in `dir` for reading.
+    /// Opens backups for reading.
     ///
     /// # Errors
-    /// It has none.
-    pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        let marker = dir.join(MARKER);
-        match std::fs::read(&marker) {
-            Ok(text) if text == MARKER_TEXT => {}
-            Ok(_) => bail!("{} is not of a version that this program knows", marker.display()),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                bail!("{} has no backups: {MARKER} is missing there", dir.display())
-            }
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", marker.display()));
-            }
-        }
-        Ok(Self { dir: dir.to_path_buf(), _lock: None })
+    /// There are none.
+    pub(crate) fn open(target: Box<dyn Target>) -> anyhow::Result<Self> {
+        let store = Self { target, hold: None };
+        ensure!(
+            store.has_marker()?,
+            "{} has no backups: {MARKER} is missing there",
+            store.target.shown("")
+        );
+        Ok(store)
     }
 
-    /// Opens the backups in `dir` for one more, and creates the directory if it does not exist.
+    /// Opens a target for one more backup, and begins it if it is empty.
     ///
     /// # Errors
     /// It holds something else, is in use, or cannot be written.
-    pub(crate) fn open_to_write(dir: &Path) -> anyhow::Result<Self> {
-        let failed = || format!("cannot use {} for backups", dir.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(failed)?;
-        let mut is_ours = false;
-        let mut is_empty = true;
-        for entry in std::fs::read_dir(dir).with_context(failed)? {
-            let name = entry.with_context(failed)?.file_name();
-            is_ours |= name == MARKER;
-            // A first backup that was interrupted may have come no further.
-            is_empty &= name == "lock" || is_leftover(&name);
-        }
+    pub(crate) fn open_to_add(target: Box<dyn Target>) -> anyhow::Result<Self> {
+        let mut store = Self { target, hold: None };
         ensure!(
-            is_ours || is_empty,
-            "{} holds something else than backups; choose an empty directory or a new one",
-            dir.display()
+            store.has_marker()? || store.target.is_empty()?,
+            "{} holds something else than backups; choose an empty one or a new one",
+            store.target.shown("")
         );
-        let lock = match RealFs.lock_exclusive(&dir.join("lock")) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                bail!(
-                    "another backup is being written to {}; wait until it has ended",
-                    dir.display()
-                )
-            }
-            lock => lock.with_context(failed)?,
-        };
-        let store = Self { dir: dir.to_path_buf(), _lock: Some(lock) };
-        for leftover in std::fs::read_dir(dir).with_context(failed)? {
-            let leftover = leftover.with_context(failed)?;
-            if is_leftover(&leftover.file_name()) {
-                std::fs::remove_file(leftover.path()).with_context(failed)?;
-            }
-        }
+        store.hold = Some(store.target.hold(Purpose::Backup)?);
         // First of all, so that an interruption leaves nothing that looks like something else.
-        if !is_ours {
-            let mut file = store.new_file(NEW_MARKER)?;
-            file.write_all(MARKER_TEXT).and_then(|()| file.sync_all()).with_context(failed)?;
-            store.rename(NEW_MARKER, &dir.join(MARKER))?;
+        if !store.has_marker()? {
+            store.target.write(MARKER, MARKER_TEXT)?;
+            store.target.sync()?;
         }
-        for below in ["chunks", "lists"] {
-            let path = dir.join(below);
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.with_context(|| format!("cannot create {}", path.display()))?;
-        }
-        RealFs.sync_dir(dir).with_context(failed)?;
-        Self::open(dir)?;
         Ok(store)
+    }
+
+    /// Opens backups to remove some.
+    ///
+    /// # Errors
+    /// There are none, they are in use, or cannot be written.
+    pub(crate) fn open_to_prune(target: Box<dyn Target>) -> anyhow::Result<Self> {
+        let mut store = Self::open(target)?;
+        store.hold = Some(store.target.hold(Purpose::Prune)?);
+        Ok(store)
+    }
+
+    fn has_marker(&self) -> anyhow::Result<bool> {
+        match self.target.read(MARKER, MARKER_TEXT.len(), false)? {
+            None => Ok(false),
+            Some(text) if text == MARKER_TEXT => Ok(true),
+            Some(_) => {
+                bail!("{} is not of a version that this program knows", self.target.shown(MARKER))
+            }
+        }
+    }
+
+    /// Fails if the target is not held, or others may hold it by now.
+    ///
+    /// # Errors
+    /// What was begun must be given up.
+    pub(crate) fn check_held(&self) -> anyhow::Result<()> {
+        self.hold.as_ref().context("the backups are open for reading only")?.check()
+    }
+
+    /// Whether no other command can be adding a backup.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_exclusive())
+    }
+
+    /// How many threads may use it at a time with an advantage.
+    pub(crate) fn workers(&self) -> usize {
+        self.target.workers()
+    }
+
+    /// Whether what was written must be read back.
+    pub(crate) fn is_read_back(&self) -> bool {
+        !self.target.is_checked()
     }
 
     /// Returns the ids of all backups, the oldest first.
     pub(crate) fn ids(&self) -> anyhow::Result<Vec<String>> {
-        let dir = self.dir.join("lists");
-        let failed = || format!("cannot list {}", dir.display());
         let mut ids = Vec::new();
-        let entries = match std::fs::read_dir(&dir) {
-            // The first backup was interrupted before it made the directory.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ids),
-            entries => entries.with_context(failed)?,
-        };
-        for entry in entries {
-            let name = entry.with_context(failed)?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(".list"));
-            ids.extend(id.filter(|id| is_id(id)).map(str::to_owned));
-        }
+        self.target.list(LISTS, &mut |name, _| {
+            ids.extend(list_id(name).map(str::to_owned));
+            Ok(())
+        })?;
         ids.sort_unstable();
         Ok(ids)
     }
@@ -146,38 +132,59 @@ impl Store {
     /// # Errors
     /// There is no such backup, or its list is damaged.
     pub(crate) fn list(&self, id: Option<&str>) -> anyhow::Result<List> {
-        let ids = self.ids()?;
+        let shown = self.target.shown("");
         let id = match id {
-            None => ids.last().with_context(|| format!("{} has no backup", self.dir.display()))?,
-            Some(id) => ids.iter().find(|known| *known == id).with_context(|| {
-                format!("{} has no backup {id:?}; --list shows them", self.dir.display())
-            })?,
+            None => self.ids()?.pop().with_context(|| format!("{shown} has no backup"))?,
+            Some(id) => id.to_owned(),
         };
-        let list = list::read(&self.dir.join("lists").join(format!("{id}.list")))?;
-        ensure!(list.header.id == *id, "the list of {id} is that of {:?}", list.header.id);
+        let missing = || format!("{shown} has no backup {id:?}; `forebay backup list` shows them");
+        ensure!(is_id(&id), missing());
+        let name = list_name(&id);
+        let file = self.target.open(&name)?.with_context(missing)?;
+        let list = list::read(BufReader::new(file))
+            .with_context(|| format!("{} is damaged", self.target.shown(&name)))?;
+        ensure!(list.header.id == id, "the list of {id} is that of {:?}", list.header.id);
         Ok(list)
     }
 
     /// Begins the list of a backup.
     pub(crate) fn begin_list(&self) -> anyhow::Result<File> {
-        self.new_file(LIST)
+        self.target.scratch()
     }
 
     /// Makes the list that was begun, and is synced, that of a backup.
-    pub(crate) fn publish_list(&self, id: &str) -> anyhow::Result<()> {
-        self.rename(LIST, &self.dir.join("lists").join(format!("{id}.list")))
+    ///
+    /// # Errors
+    /// The backup may exist nevertheless.
+    pub(crate) fn publish_list(&self, id: &str, file: File) -> anyhow::Result<()> {
+        self.check_held()?;
+        self.target.publish(&list_name(id), file)
     }
 
-    /// Path of a chunk.
-    pub(crate) fn chunk_path(&self, chunk: &ChunkId) -> PathBuf {
-        let name = hex::encode(chunk);
-        self.dir.join("chunks").join(name.get(..2).unwrap_or_default()).join(name)
+    /// Removes backups, on stable storage. Their chunks remain.
+    pub(crate) fn remove_lists<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a str>,
+    ) -> anyhow::Result<()> {
+        self.target.remove(&ids.map(list_name).collect::<Vec<_>>())
+    }
+
+    /// Calls `each` with every chunk that exists, and its size.
+    pub(crate) fn chunks(
+        &self,
+        each: &mut dyn FnMut(ChunkId, u64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.target.list(CHUNKS, &mut |name, size| match chunk_of(name) {
+            Some(chunk) => each(chunk, size),
+            // What someone else put there stays there.
+            None => Ok(()),
+        })
     }
 
     /// Reads a chunk, and compares it with its name.
     ///
     /// * `size`: its size.
-    /// * `from_disk`: what the kernel has in memory is dropped first, as far as it does that.
+    /// * `from_device`: what is in memory is not used, as far as that can be asked for.
     ///
     /// # Errors
     /// It is missing or damaged.
@@ -185,38 +192,52 @@ impl Store {
         &self,
         chunk: &ChunkId,
         size: usize,
-        from_disk: bool,
+        from_device: bool,
     ) -> anyhow::Result<Vec<u8>> {
-        let path = self.chunk_path(chunk);
-        let failed = || format!("cannot read {}", path.display());
-        let mut file = File::open(&path).with_context(failed)?;
-        if from_disk {
-            // Advice: where the kernel does not take it, what it has in memory is compared.
-            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).ok();
-        }
-        let mut bytes = Vec::with_capacity(size.min(CHUNK_SIZE) + 1);
-        let limit = CHUNK_SIZE as u64 + 1;
-        (&mut file).take(limit).read_to_end(&mut bytes).with_context(failed)?;
+        let name = chunk_name(chunk);
+        let shown = self.target.shown(&name);
+        let bytes = self.target.read(&name, CHUNK_SIZE, from_device)?;
+        let bytes = bytes.with_context(|| format!("{shown} is missing"))?;
         let found = bytes.len();
-        ensure!(found == size, "{} is damaged: it has {found} bytes, not {size}", path.display());
-        let sound = chunk_id(&bytes) == *chunk;
-        ensure!(sound, "{} is damaged: its SHA-256 is not its name", path.display());
+        ensure!(found == size, "{shown} is damaged: it has {found} bytes, not {size}");
+        ensure!(chunk_id(&bytes) == *chunk, "{shown} is damaged: its SHA-256 is not its name");
         Ok(bytes)
     }
 
-    /// Stores a chunk, replacing what has its name. Not synced.
+    /// Whether a chunk exists and is whole. A target that compares what it receives is asked for its size.
     ///
     /// # Errors
-    /// The device failed, or has no room.
-    pub(crate) fn write_chunk(&self, chunk: &ChunkId, bytes: &[u8]) -> anyhow::Result<()> {
-        let path = self.chunk_path(chunk);
-        if let Some(parent) = path.parent() {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.with_context(|| format!("cannot create {}", parent.display()))?;
+    /// The target cannot be asked.
+    pub(crate) fn is_stored(&self, chunk: &ChunkId, size: usize) -> anyhow::Result<bool> {
+        match self.target.is_checked() {
+            true => Ok(self.target.size(&chunk_name(chunk))? == Some(size as u64)),
+            // One that cannot be read is written again.
+            false => Ok(self.read_chunk(chunk, size, false).is_ok()),
         }
-        let mut file = self.new_file(CHUNK)?;
-        file.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))?;
-        self.rename_unsynced(CHUNK, &path)
+    }
+
+    /// Whether something has the name of a chunk.
+    ///
+    /// # Errors
+    /// The target cannot be asked.
+    pub(crate) fn has_chunk(&self, chunk: &ChunkId) -> anyhow::Result<bool> {
+        Ok(self.target.size(&chunk_name(chunk))?.is_some())
+    }
+
+    /// Stores a chunk, replacing what has its name. Not on stable storage before [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// The target failed, or has no room.
+    pub(crate) fn write_chunk(&self, chunk: &ChunkId, bytes: &[u8]) -> anyhow::Result<()> {
+        self.target.write(&chunk_name(chunk), bytes)
+    }
+
+    /// Removes chunks, on stable storage.
+    ///
+    /// # Errors
+    /// Some may have been removed.
+    pub(crate) fn remove_chunks(&self, chunks: &[ChunkId]) -> anyhow::Result<()> {
+        self.target.remove(&chunks.iter().map(chunk_name).collect::<Vec<_>>())
     }
 
     /// Puts everything that was written on stable storage.
@@ -224,38 +245,33 @@ impl Store {
     /// # Errors
     /// The device failed.
     pub(crate) fn sync(&self) -> anyhow::Result<()> {
-        let failed = || format!("cannot sync {}", self.dir.display());
-        let dir = File::open(&self.dir).with_context(failed)?;
-        rustix::fs::syncfs(&dir).map_err(std::io::Error::from).with_context(failed)
-    }
-
-    fn new_file(&self, name: &str) -> anyhow::Result<File> {
-        let path = self.dir.join(format!("{NEW}{name}"));
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        file.with_context(|| format!("cannot create {}", path.display()))
-    }
-
-    fn rename_unsynced(&self, name: &str, to: &Path) -> anyhow::Result<()> {
-        let from = self.dir.join(format!("{NEW}{name}"));
-        let renamed = std::fs::rename(&from, to);
-        renamed.with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
-    }
-
-    fn rename(&self, name: &str, to: &Path) -> anyhow::Result<()> {
-        self.rename_unsynced(name, to)?;
-        let parent = to.parent().unwrap_or(&self.dir);
-        RealFs.sync_dir(parent).with_context(|| format!("cannot sync {}", parent.display()))
+        self.target.sync()
     }
 }
 
-/// Whether a file is one that an interrupted command was writing.
-fn is_leftover(name: &OsStr) -> bool {
-    let written = name.to_str().and_then(|name| name.strip_prefix(NEW));
-    written.is_some_and(|what| [LIST, CHUNK, NEW_MARKER].contains(&what))
+fn chunk_name(chunk: &ChunkId) -> String {
+    let name = hex::encode(chunk);
+    format!("{CHUNKS}/{}/{name}", name.get(..2).unwrap_or_default())
 }
 
-/// Whether a text can be the id of a backup, which is part of a file name.
+/// The chunk that an item is, if it is one.
+fn chunk_of(name: &str) -> Option<ChunkId> {
+    let mut chunk = [0; 32];
+    hex::decode_to_slice(name.rsplit('/').next()?, &mut chunk).ok()?;
+    (chunk_name(&chunk) == name).then_some(chunk)
+}
+
+fn list_name(id: &str) -> String {
+    format!("{LISTS}/{id}.list")
+}
+
+/// The id of the backup that an item is the list of.
+fn list_id(name: &str) -> Option<&str> {
+    let id = name.strip_prefix(LISTS)?.strip_prefix('/')?.strip_suffix(".list")?;
+    is_id(id).then_some(id)
+}
+
+/// Whether a text can be the id of a backup, which is part of a name.
 fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -263,54 +279,95 @@ fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::target::Directory;
     use super::*;
+
+    fn target(dir: &Path) -> Box<dyn Target> {
+        Box::new(Directory::new(dir))
+    }
+
+    fn path(dir: &Path, chunk: &ChunkId) -> PathBuf {
+        dir.join(chunk_name(chunk))
+    }
 
     #[test]
     fn a_directory_that_holds_something_else_is_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("letter"), "dear").unwrap();
-        let error = Store::open_to_write(dir.path()).unwrap_err();
+        let error = Store::open_to_add(target(dir.path())).unwrap_err();
         assert!(format!("{error:#}").contains("something else"), "{error:#}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-        assert!(Store::open(dir.path()).is_err());
+        assert!(Store::open(target(dir.path())).is_err());
+        assert!(Store::open_to_prune(target(dir.path())).is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_chunk_is_read_whole_or_named_as_damaged() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open_to_write(&dir.path().join("new/backups")).unwrap();
+        let dir = dir.path().join("new/backups");
+        let store = Store::open_to_add(target(&dir)).unwrap();
         let chunk = chunk_id(b"bytes");
+        assert!(!store.is_stored(&chunk, 5).unwrap());
         store.write_chunk(&chunk, b"bytes").unwrap();
         assert_eq!(store.read_chunk(&chunk, 5, true).unwrap(), b"bytes");
+        assert!(store.is_stored(&chunk, 5).unwrap());
         for damaged in [&b"bytez"[..], b"byte", b"bytes!", b""] {
-            std::fs::write(store.chunk_path(&chunk), damaged).unwrap();
+            std::fs::write(path(&dir, &chunk), damaged).unwrap();
             let error = store.read_chunk(&chunk, 5, false).unwrap_err();
             assert!(format!("{error:#}").contains(&hex::encode(chunk)), "{error:#}");
+            assert!(!store.is_stored(&chunk, 5).unwrap());
         }
     }
 
     #[test]
     fn an_interruption_at_any_step_of_the_first_opening_is_continued() {
-        for leftovers in [&["lock"][..], &["lock", "new-marker"], &["lock", MARKER]] {
+        for leftovers in [&["lock"][..], &["lock", "new-marker", "new-chunk"], &["lock", MARKER]] {
             let dir = tempfile::tempdir().unwrap();
             for name in leftovers {
                 let text = if *name == MARKER { MARKER_TEXT } else { b"forebay" };
                 std::fs::write(dir.path().join(name), text).unwrap();
             }
             if leftovers.contains(&MARKER) {
-                assert!(Store::open(dir.path()).unwrap().ids().unwrap().is_empty());
+                let store = Store::open(target(dir.path())).unwrap();
+                assert!(store.ids().unwrap().is_empty());
             }
-            let store = Store::open_to_write(dir.path()).unwrap();
+            let store = Store::open_to_add(target(dir.path())).unwrap();
             assert!(store.ids().unwrap().is_empty());
+            let names = std::fs::read_dir(dir.path()).unwrap().count();
+            assert_eq!(names, 2, "{leftovers:?}");
         }
     }
 
     #[test]
-    fn one_command_writes_at_a_time() {
+    fn one_command_writes_to_a_directory_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Store::open_to_write(dir.path()).unwrap();
-        assert!(Store::open_to_write(dir.path()).is_err());
+        let first = Store::open_to_add(target(dir.path())).unwrap();
+        assert!(Store::open_to_add(target(dir.path())).is_err());
+        assert!(Store::open_to_prune(target(dir.path())).is_err());
         drop(first);
-        Store::open_to_write(dir.path()).unwrap();
+        let second = Store::open_to_prune(target(dir.path())).unwrap();
+        assert!(Store::open_to_add(target(dir.path())).is_err());
+        drop(second);
+        Store::open_to_add(target(dir.path())).unwrap();
+    }
+
+    #[test]
+    fn only_names_that_are_written_so_are_chunks_and_lists() {
+        let chunk = chunk_id(b"x");
+        let name = chunk_name(&chunk);
+        assert_eq!(chunk_of(&name), Some(chunk));
+        for other in [name.to_uppercase(), format!("{name}0"), name.replace("chunks/", "chunks/0")]
+        {
+            assert_eq!(chunk_of(&other), None, "{other}");
+        }
+        assert_eq!(list_id("lists/20260101T000000000Z-0a.list"), Some("20260101T000000000Z-0a"));
+        for other in
+            ["lists/.list", "lists/a/b.list", "lists/a.list.new", "chunks/a.list", "listsa.list"]
+        {
+            assert_eq!(list_id(other), None, "{other}");
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Rereads backups: every list, and every chunk that one of them names.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::check;
+use super::parallel::each;
 use super::store::Store;
+use super::{ChunkId, check};
 use crate::interrupt::Interrupt;
 
 /// Maximum number of findings that are named.
@@ -40,45 +44,64 @@ impl Verified {
 /// * `progress`: called with the bytes read.
 ///
 /// # Errors
-/// The directory cannot be listed, or there is no such backup.
+/// The target cannot be listed, or there is no such backup.
 pub(crate) fn verify(
     store: &Store,
     id: Option<&str>,
     interrupt: &Interrupt,
-    progress: &mut dyn FnMut(u64),
+    progress: &(dyn Fn(u64) + Sync),
 ) -> anyhow::Result<Verified> {
-    let mut verified = Verified::default();
-    let mut seen = HashSet::new();
+    let ids = store.ids()?;
     let ids = match id {
-        Some(id) => vec![id.to_owned()],
-        None => store.ids()?,
+        Some(id) => vec![ids.into_iter().find(|known| known == id).with_context(|| {
+            format!("there is no backup {id:?}; `forebay backup list` shows them")
+        })?],
+        None => ids,
     };
-    anyhow::ensure!(!ids.is_empty(), "there is no backup");
-    for id in &ids {
-        let list = match store.list(Some(id)) {
-            Ok(list) => list,
-            Err(error) if store.ids()?.contains(id) => {
-                verified.found(format!("backup {id}: {error:#}"));
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        verified.backups += 1;
-        for entry in &list.entries {
-            for (chunk, size) in entry.sized_chunks() {
-                check(interrupt)?;
-                if !seen.insert((chunk, size)) {
+    ensure!(!ids.is_empty(), "there is no backup");
+    let verified = Mutex::new(Verified::default());
+    let read = |piece: Piece| {
+        let Piece { chunk, size, owner } = piece;
+        let read = store.read_chunk(&chunk, size, true);
+        let mut verified = verified.lock();
+        verified.chunks += 1;
+        verified.bytes += size as u64;
+        progress(verified.bytes);
+        if let Err(error) = read {
+            verified.found(format!("{error:#}; {owner} needs it"));
+        }
+        Ok(())
+    };
+    each(store.workers(), read, |feed| {
+        let mut seen = HashSet::new();
+        for id in &ids {
+            let list = match store.list(Some(id)) {
+                Ok(list) => list,
+                Err(error) => {
+                    verified.lock().found(format!("backup {id}: {error:#}"));
                     continue;
                 }
-                verified.chunks += 1;
-                verified.bytes += size as u64;
-                progress(verified.bytes);
-                if let Err(error) = store.read_chunk(&chunk, size, true) {
-                    let path = &entry.path;
-                    verified.found(format!("{error:#}; {path:?} of backup {id} needs it"));
+            };
+            verified.lock().backups += 1;
+            for entry in &list.entries {
+                let owner: Arc<str> = format!("{:?} of backup {id}", entry.path).into();
+                for (chunk, size) in entry.sized_chunks() {
+                    check(interrupt)?;
+                    if seen.insert((chunk, size)) {
+                        feed.send(Piece { chunk, size, owner: Arc::clone(&owner) })?;
+                    }
                 }
             }
         }
-    }
-    Ok(verified)
+        Ok(())
+    })?;
+    Ok(verified.into_inner())
+}
+
+/// A chunk that is to be read.
+struct Piece {
+    chunk: ChunkId,
+    size: usize,
+    /// What needs it.
+    owner: Arc<str>,
 }

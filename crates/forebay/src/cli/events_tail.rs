@@ -7,6 +7,8 @@ use forebay_events::query::{Order, Query};
 use forebay_events::{Record, render};
 
 use super::events_read::{FilterArgs, print};
+use super::https;
+use super::server::base_url;
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -73,21 +75,10 @@ fn newest(args: &Args) -> anyhow::Result<Exit> {
 }
 
 fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
-    let server = server.trim_end_matches('/');
-    if server.starts_with("https://") {
-        let text = format!(
-            "only http:// is supported; over TLS use: curl -N '{server}/v1/events?follow=true&limit={}'",
-            args.lines
-        );
-        return Err(Coded::error(Exit::Usage, text));
-    }
-    let server = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
-    };
+    let server = base_url(server, "/v1/events")?;
     let (lines, filter) = (args.lines, args.filter.parameters());
     let url = format!("{server}/v1/events?follow=true&limit={lines}{filter}");
-    let mut request = ureq::get(&url).config().http_status_as_error(false).build();
+    let mut request = https::agent(&server, None)?.get(&url);
     if let Some(key) = &args.key {
         request = request.header("authorization", format!("Bearer {key}"));
     }

@@ -10,6 +10,8 @@ use forebay_events::merkle::ConsistencyProof;
 use forebay_events::store::Kept;
 use serde_json::Value;
 
+use super::https;
+use super::server::base_url;
 use crate::exit::{Coded, Exit};
 
 /// Maximum size of a server's answer.
@@ -17,6 +19,7 @@ const ANSWER_SIZE_MAX: u64 = 4 << 20;
 
 /// A server, and the key for it.
 struct Server<'a> {
+    agent: ureq::Agent,
     url: String,
     api_key: Option<&'a str>,
 }
@@ -26,12 +29,8 @@ struct Server<'a> {
 /// # Errors
 /// The server cannot be reached or refuses (exit code 3).
 pub(super) fn verify(server: &str, api_key: Option<&str>, kept: &Kept) -> anyhow::Result<Value> {
-    let url = server.trim_end_matches('/');
-    let url = match url.contains("://") {
-        true => url.to_owned(),
-        false => format!("http://{url}"),
-    };
-    let server = Server { url, api_key };
+    let url = base_url(server, "/v1/events/verify")?;
+    let server = Server { agent: https::agent(&url, None)?, url, api_key };
     let mut answer: Value =
         serde_json::from_str(&server.get("/v1/events/verify")?).unwrap_or_default();
     if answer["sound"].as_bool().is_none() {
@@ -75,7 +74,7 @@ impl Server<'_> {
     /// Returns status and body of an answer.
     fn ask(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let url = format!("{}{path}", self.url);
-        let mut request = ureq::get(&url).config().http_status_as_error(false).build();
+        let mut request = self.agent.get(&url);
         if let Some(key) = self.api_key {
             request = request.header("authorization", format!("Bearer {key}"));
         }

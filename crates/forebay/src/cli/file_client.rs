@@ -15,6 +15,7 @@ use serde_json::Value;
 use ureq::http::Method;
 use ureq::http::request::Builder;
 
+use super::https;
 use super::server::base_url;
 use crate::exit::{Coded, Exit};
 
@@ -146,13 +147,14 @@ impl Client {
 
     /// * `path`: what is to be asked for, for the message about what is not supported.
     pub(super) fn of_route(from: &ClientArgs, path: &str) -> anyhow::Result<Self> {
+        let url = base_url(&from.server, path)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
+            .tls_config(https::config(&url, None)?)
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT))
             .max_idle_connections_per_host(64)
             .build();
-        let url = base_url(&from.server, path)?;
         let authorization = from.key.as_ref().map(|key| format!("Bearer {key}"));
         Ok(Self { agent: config.into(), url, authorization })
     }

@@ -4,6 +4,7 @@
 //! [`Command`], an arm in [`run`].
 
 mod backup;
+mod backup_kept;
 mod bench;
 mod cache;
 mod cache_bench;
@@ -29,6 +30,7 @@ mod file_client;
 mod files;
 mod files_copy;
 mod fsck;
+mod https;
 mod import;
 mod import_documents;
 mod import_files;
@@ -118,7 +120,7 @@ enum Command {
     S3(s3::Command),
     /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
-    /// Make a backup of all data while the server runs, list backups, and verify them.
+    /// Make a backup of all data while the server runs; list, verify and remove backups.
     Backup(backup::Args),
     /// Make a data directory of a backup.
     Restore(restore::Args),

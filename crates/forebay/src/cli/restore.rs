@@ -1,13 +1,12 @@
 //! `forebay restore`.
 
-use std::path::PathBuf;
-
 use indicatif::HumanBytes;
 
-use super::backup::{bar, unusable};
+use super::backup::{bar, target, unusable};
 use super::settings::{DataArgs, wrong};
 use crate::backup::restore::{Order, restore};
 use crate::backup::store::Store;
+use crate::buckets::S3Options;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::{data_dir, out, wiring};
@@ -16,26 +15,30 @@ const AFTER_HELP: &str = "\
 Examples:
   forebay restore /backups/forebay --data /srv/restored
   forebay restore /backups/forebay --at 20261125T200000000Z-1a2b3c4d --data /srv/restored
+  forebay restore s3://backups/forebay --data /srv/restored --region eu-central-1
 
 Writes the files beside the data directory, compares every byte with its hash, has each subsystem
 check its data, and then gives the directory its name. The data directory must be empty or not
 exist. If anything fails nothing is left behind.
 
 Jobs that were waiting or running are failed, since the original may have run them; `forebay jobs
-requeue` runs one. The configuration file is not part of a backup.
+requeue` runs one. The configuration file is not part of a backup. Credentials for S3 are read from
+the variables AWS_... or a profile. They need the permissions s3:ListBucket and s3:GetObject.
 
-Exit codes: 0 success; 3 the backup cannot be read, or is damaged, or the data directory cannot be
-used; 130 interrupted.";
+Exit codes: 0 success; 2 invalid command line; 3 the backup cannot be read, or is damaged, or the
+data directory cannot be used; 130 interrupted.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Directory of the backups.
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// Directory of the backups, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "TARGET")]
+    target: String,
     /// Id of the backup [default: the newest].
     #[arg(long, value_name = "ID")]
     at: Option<String>,
+    #[command(flatten)]
+    s3: S3Options,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -48,14 +51,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     data_dir::keep_private();
     let interrupt = Interrupt::listen()?;
     let restored = || {
-        let store = Store::open(&args.dir)?;
+        let store = Store::open(target(&args.target, &args.s3)?)?;
         let order = Order {
             id: args.at.as_deref(),
             data: &config.process.data,
             intake: wiring::intake::options(&config),
         };
         let bar = bar();
-        let restored = restore(&store, order, &interrupt, &mut |done, total| {
+        let restored = restore(&store, order, &interrupt, &|done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });

@@ -1,9 +1,13 @@
 //! A running server, as commands that ask it see it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ureq::RequestBuilder;
+use ureq::typestate::WithBody;
 
+use super::https;
 use crate::exit::{Coded, Exit};
 
 /// Maximum size of an answer, in bytes.
@@ -45,58 +49,56 @@ pub(super) fn parsed(server: &Server<'_>, text: &str) -> anyhow::Result<serde_js
 
 /// The URL that requests to a server begin with.
 ///
-/// * `path`: what is to be asked for, for the message about what is not supported.
+/// * `path`: what is to be asked for, for the message about a URL that is not supported.
 pub(super) fn base_url(server: &str, path: &str) -> anyhow::Result<String> {
     let server = server.trim_end_matches('/');
-    if server.starts_with("https://") {
-        let text = format!("only http:// is supported; over TLS use: curl '{server}{path}'");
-        return Err(Coded::error(Exit::Usage, text));
+    match server.split_once("://") {
+        None => Ok(format!("http://{server}")),
+        Some(("http" | "https", _)) => Ok(server.to_owned()),
+        Some(_) => {
+            let text = format!("{server}{path} begins with neither http:// nor https://");
+            Err(Coded::error(Exit::Usage, text))
+        }
     }
-    Ok(match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
-    })
 }
 
 /// A server to be asked.
 pub(super) struct Server<'a> {
+    agent: ureq::Agent,
     url: String,
     key: Option<&'a str>,
 }
 
 impl<'a> Server<'a> {
-    /// * `path`: what is to be asked for, for the message about what is not supported.
+    /// A server whose certificate, if it has one, the system's certificates verify.
+    ///
+    /// * `path`: what is to be asked for, for the message about a URL that is not supported.
     pub(super) fn new(server: &str, key: Option<&'a str>, path: &str) -> anyhow::Result<Self> {
-        Ok(Self { url: base_url(server, path)?, key })
+        Self::trusting(server, key, path, None)
+    }
+
+    /// A server whose certificate is verified with those of a file, or the system's.
+    pub(super) fn trusting(
+        server: &str,
+        key: Option<&'a str>,
+        path: &str,
+        ca_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let url = base_url(server, path)?;
+        Ok(Self { agent: https::agent(&url, ca_file)?, url, key })
     }
 
     pub(super) fn get(&self, path: &str, accept: &str) -> anyhow::Result<String> {
-        let request = ureq::get(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        request = request.header("accept", accept);
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.call())
+        let request = self.agent.get(self.address(path)).header("accept", accept);
+        self.answer(self.with_key(request).call())
     }
 
     pub(super) fn post(&self, path: &str) -> anyhow::Result<String> {
-        let request = ureq::post(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.send_empty())
+        self.answer(self.with_key(self.agent.post(self.address(path))).send_empty())
     }
 
     pub(super) fn post_json(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<String> {
-        let request = ureq::post(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        request = request.header("content-type", "application/json");
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.send(body.to_string()))
+        self.send_json(self.agent.post(self.address(path)), body)
     }
 
     pub(super) fn patch_json(
@@ -104,13 +106,23 @@ impl<'a> Server<'a> {
         path: &str,
         body: &serde_json::Value,
     ) -> anyhow::Result<String> {
-        let request = ureq::patch(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        request = request.header("content-type", "application/json");
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
+        self.send_json(self.agent.patch(self.address(path)), body)
+    }
+
+    fn send_json(
+        &self,
+        request: RequestBuilder<WithBody>,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<String> {
+        let request = request.header("content-type", "application/json");
+        self.answer(self.with_key(request).send(body.to_string()))
+    }
+
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
         }
-        self.answer(request.send(body.to_string()))
     }
 
     /// The URL of a path.
@@ -119,23 +131,14 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn delete(&self, path: &str) -> anyhow::Result<String> {
-        let request = ureq::delete(format!("{}{path}", self.url));
-        let mut request = request.config().http_status_as_error(false).build();
-        if let Some(key) = self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.call())
+        self.answer(self.with_key(self.agent.delete(self.address(path))).call())
     }
 
     /// Reads an answer to its end, however long that takes, and drops it; returns whether that was within
     /// `limit`.
     pub(super) fn outlast(&self, path: &str, limit: Option<Duration>) -> anyhow::Result<bool> {
-        let request = ureq::get(format!("{}{path}", self.url));
-        let request = request.config().http_status_as_error(false).timeout_global(limit).build();
-        let request = match self.key {
-            Some(key) => request.header("authorization", format!("Bearer {key}")),
-            None => request,
-        };
+        let request = self.agent.get(self.address(path));
+        let request = self.with_key(request.config().timeout_global(limit).build());
         let answer = match request.call() {
             Ok(answer) if answer.status().is_success() => answer,
             Err(ureq::Error::Timeout(_)) => return Ok(false),

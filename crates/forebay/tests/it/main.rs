@@ -5,6 +5,7 @@
 mod api_description;
 mod auth;
 mod backup;
+mod backup_s3;
 mod cache_auth;
 mod cache_client;
 mod cache_descriptors;

@@ -8,7 +8,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Answer, Server, run, send, stderr};
+use crate::support::{Answer, Server, forebay, run, send, stderr};
 
 /// A certificate for `localhost` in `cert.pem` and its key in `key.pem`.
 fn certificate(dir: &tempfile::TempDir) -> CertificateDer<'static> {
@@ -55,6 +55,43 @@ fn a_certificate_from_files_serves_https() {
     assert_eq!(Answer::read(&mut stream).status, 200);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_server_that_serves_https_only_is_backed_up_by_a_client_that_verifies_it() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(&dir);
+    let server = Server::start(&dir, &TLS);
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let backup = |url: &str, more: &[&str]| {
+        run(&dir, &[&["backup", "backups", "--json", "--server", url], more].concat())
+    };
+    let made = backup(&url, &["--ca-file", "cert.pem"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!(made["online"], true);
+    // Neither an unknown certificate nor another name is accepted, not even on this machine.
+    for (url, more, text) in [
+        (&*url, &[][..], "certificate"),
+        (&*server.url, &["--ca-file", "cert.pem"], "certificate"),
+        (&*url, &["--ca-file", "key.pem"], "certificates"),
+        ("http://127.0.0.1:1", &["--ca-file", "cert.pem"], "https://"),
+        (&*server.url.replace("https:", "http:"), &[], "https://"),
+    ] {
+        let refused = backup(url, more);
+        assert!(!refused.status.success(), "{url} {more:?}");
+        assert!(stderr(&refused).contains(text), "{url} {more:?}: {}", stderr(&refused));
+        assert!(!dir.path().join("forebay-data/backup-image").exists());
+    }
+    // Other commands trust the system's certificates, which the environment names.
+    let mut jobs = forebay(&dir);
+    jobs.args(["jobs", "ls", "--server", &url]).env("SSL_CERT_FILE", dir.path().join("cert.pem"));
+    let listed = jobs.output().unwrap();
+    assert!(listed.status.success(), "{}", stderr(&listed));
+    let refused = run(&dir, &["jobs", "ls", "--server", &url]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("certificate"), "{}", stderr(&refused));
+    assert!(run(&dir, &["backup", "verify", "backups"]).status.success());
 }
 
 #[test]
