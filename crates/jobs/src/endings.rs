@@ -13,7 +13,7 @@ use crate::error::JobError;
 use crate::format::{self, End, Entry, How, KeptState};
 use crate::id::JobId;
 use crate::queue::Queue;
-use crate::table::Status;
+use crate::status::Status;
 
 /// The end of a job.
 #[derive(Debug, Clone)]

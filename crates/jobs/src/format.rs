@@ -6,7 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use crate::id::JobId;
-use crate::table::Priority;
+use crate::status::Priority;
 
 /// Maximum size of an order, in bytes.
 pub(crate) const ORDER_SIZE_MAX: usize = 256 << 10;

@@ -8,7 +8,7 @@ use forebay_log::LogImageError;
 use crate::error::JobError;
 use crate::format::{self, End, Entry, How};
 use crate::queue::Queue;
-use crate::table::Status;
+use crate::status::Status;
 
 /// Why the queue cannot be part of an image.
 #[derive(Debug, thiserror::Error)]

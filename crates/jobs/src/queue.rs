@@ -22,7 +22,8 @@ use crate::error::{JobError, OpenError, SubmitError};
 use crate::format;
 use crate::id::JobId;
 use crate::options::Options;
-use crate::table::{EndCounts, Job, Priority, State, Status, Table};
+use crate::status::{EndCounts, Priority, Status};
+use crate::table::{Job, State, Table};
 use crate::workers::Workers;
 
 /// Jobs whose end may be recorded at once.

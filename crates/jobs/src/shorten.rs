@@ -11,7 +11,8 @@ use crate::error::JobError;
 use crate::format::{self, Entry, How, Kept, KeptState};
 use crate::id::JobId;
 use crate::queue::Inner;
-use crate::table::{Body, Job, State, Status};
+use crate::status::Status;
+use crate::table::{Body, Job, State};
 
 /// Number of times a job that changes meanwhile is looked at.
 const ROUNDS_MAX: usize = 10_000;

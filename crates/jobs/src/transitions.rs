@@ -16,7 +16,8 @@ use crate::error::{BodyError, JobError, SubmitError};
 use crate::format::{self, End, Entry, How, Key, ORDER_SIZE_MAX, StoredBody};
 use crate::id::JobId;
 use crate::queue::{Change, Inner, NewJob, Submitted};
-use crate::table::{Body, Job, State, Status, Table};
+use crate::status::Status;
+use crate::table::{Body, Job, State, Table};
 use crate::workers::TICK;
 
 impl Inner {
