@@ -3,14 +3,13 @@
 //! Invariants: the archive has its name only if it is complete and on stable storage; every content has the
 //! digest that the server has for it; what is left out is listed.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_base::backoff::Backoff;
 use forebay_console::interrupt::Interrupt;
 use forebay_intake::names::{FileName, Namespace};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ureq::SendBody;
@@ -19,6 +18,7 @@ use ureq::http::Method;
 use super::document_client::Documents;
 use super::documents::namespace;
 use super::file_client::{Client, ClientArgs, Failure, Target, failed, shown};
+use super::progress;
 use super::server::encode;
 use crate::archive::{self, ArchiveError, DocumentLine, FileLine, Writer};
 use crate::exit::{Coded, Exit};
@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     let client = Client::new(&args.from)?;
     let interrupt = Interrupt::listen()?;
-    let bar = progress();
+    let bar = progress::of_bytes();
     let mut export = Export {
         client: &client,
         namespace: &args.namespace,
@@ -355,16 +355,4 @@ fn cannot_export(error: ArchiveError) -> anyhow::Error {
         }
         error => Coded::wrap(Exit::Failed, "the export failed", error.into()),
     }
-}
-
-/// Shows bytes and a message, on a terminal.
-pub(super) fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {elapsed} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::no_length().with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

@@ -10,9 +10,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::documents::namespace;
-use super::export::progress;
 use super::file_client::{Client, ClientArgs, shown};
-use super::{import_documents, import_files};
+use super::{import_documents, import_files, progress};
 use crate::archive::{Archive, ArchiveError};
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -86,7 +85,7 @@ struct Summary<'a> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let client = Client::new(&args.from)?;
-    let bar = progress();
+    let bar = progress::of_bytes();
     bar.set_message("verified");
     let mut verified = |bytes| {
         bar.inc(bytes);

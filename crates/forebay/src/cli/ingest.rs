@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, SystemTime};
@@ -19,12 +19,13 @@ use forebay_base::duration::HumanDuration;
 use forebay_base::error_chain::chain;
 use forebay_console::interrupt::Interrupt;
 use forebay_intake::names::{Namespace, check_comment};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use parking_lot::Mutex;
 
 use super::file_client::{Client, ClientArgs, Failure, failed, shown};
 use super::files_copy::{Hashed, sha256_of};
 use super::ingest_walk::{Found, Item, Walk, prefix};
+use super::progress;
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -157,7 +158,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         follow_links: args.follow_links,
     };
     let (summary, later, ended) = (Mutex::default(), Mutex::default(), Mutex::default());
-    let run = Run { args, client, walk, bar: progress(), summary, later, ended };
+    let run = Run { args, client, walk, bar: progress::of_bytes(), summary, later, ended };
     if args.watch {
         run.watch()?;
     } else {
@@ -425,15 +426,4 @@ fn report(summary: &Summary, args: &Args) -> anyhow::Result<()> {
          {skipped} skipped, {failed} failed",
         stored + replaced
     ))
-}
-
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {elapsed} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::no_length().with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

@@ -52,6 +52,7 @@ mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
 mod presign;
+mod progress;
 mod reference;
 mod restore;
 mod s3;
