@@ -1,6 +1,8 @@
 //! Access to S3 of commands and of the server: their options, and the environment of this process.
 
-use forebay_objects::{Access, Addressing, ConfigError, Environment, Profile, Settings};
+use forebay_objects::{
+    Access, Address, Addressing, BucketAddress, ConfigError, Environment, Profile, Settings,
+};
 
 use crate::exit::{Coded, Exit};
 
@@ -53,6 +55,21 @@ impl S3Options {
         };
         open().map_err(refused)
     }
+}
+
+/// Parses the URL of a prefix in a bucket, `s3://BUCKET/PREFIX`. Nothing is sent.
+///
+/// # Errors
+/// It is none (exit code 2).
+pub(crate) fn prefix_in_bucket(url: &str) -> anyhow::Result<BucketAddress> {
+    let wrong =
+        |error: &dyn std::fmt::Display| Coded::error(Exit::Usage, format!("{url}: {error}"));
+    let address = match url.parse().map_err(|error| wrong(&error))? {
+        Address::Bucket(address) => address,
+        Address::Local(_) => return Err(wrong(&"it is not s3://BUCKET/PREFIX")),
+    };
+    address.prefix().map_err(|error| wrong(&error))?;
+    Ok(address)
 }
 
 /// Returns the error of a command whose settings lead to no connection.

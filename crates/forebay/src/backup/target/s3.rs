@@ -11,15 +11,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use bytes::{Buf as _, Bytes};
-use forebay_objects::{Address, Addressing, Bucket, Class, Failure};
+use forebay_objects::{Addressing, Bucket, Class, Failure};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use tokio::runtime::Runtime;
 
 use super::lease::{self, Lease};
 use super::{Hold, Purpose, Target};
-use crate::buckets::{S3Options, refused};
-use crate::exit::{Coded, Exit};
+use crate::buckets::{S3Options, prefix_in_bucket, refused};
 
 /// Number of threads that send or fetch a chunk each.
 const WORKERS: usize = 8;
@@ -43,13 +42,7 @@ impl S3 {
     /// # Errors
     /// The URL or the options are not valid (exit code 2).
     pub(crate) fn new(url: &str, options: &S3Options) -> anyhow::Result<Self> {
-        let wrong =
-            |error: &dyn std::fmt::Display| Coded::error(Exit::Usage, format!("{url}: {error}"));
-        let address = match url.parse().map_err(|error| wrong(&error))? {
-            Address::Bucket(address) => address,
-            Address::Local(_) => return Err(wrong(&"it is not s3://BUCKET/PREFIX")),
-        };
-        address.prefix().map_err(|error| wrong(&error))?;
+        let address = prefix_in_bucket(url)?;
         let access = options.access(Addressing::Host)?.with_checksums();
         let bucket = access.bucket(&address).map_err(refused)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

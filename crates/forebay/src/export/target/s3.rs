@@ -3,14 +3,13 @@
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use forebay_objects::{Address, Addressing, Bucket, Class, Failure};
+use forebay_objects::{Addressing, Bucket, Class, Failure};
 use futures_util::TryStreamExt as _;
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
 
 use super::{Staged, is_ours};
-use crate::buckets::{S3Options, refused};
-use crate::exit::{Coded, Exit};
+use crate::buckets::{S3Options, prefix_in_bucket, refused};
 
 /// Number of concurrent requests of one upload.
 const UPLOADS: usize = 4;
@@ -27,13 +26,7 @@ impl S3 {
     /// # Errors
     /// The URL or the options are not valid (exit code 2).
     pub(crate) fn open(url: &str, options: &S3Options) -> anyhow::Result<Self> {
-        let wrong =
-            |error: &dyn std::fmt::Display| Coded::error(Exit::Usage, format!("{url}: {error}"));
-        let address = match url.parse().map_err(|error| wrong(&error))? {
-            Address::Bucket(address) => address,
-            Address::Local(_) => return Err(wrong(&"it is not s3://BUCKET/PREFIX")),
-        };
-        address.prefix().map_err(|error| wrong(&error))?;
+        let address = prefix_in_bucket(url)?;
         let bucket = options.access(Addressing::Host)?.bucket(&address).map_err(refused)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
