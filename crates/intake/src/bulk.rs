@@ -55,7 +55,7 @@ impl Bulk {
 
 impl Drop for Bulk {
     fn drop(&mut self) {
-        // Steps have ended: whoever waits for one holds the intake. Dropping would wait, where it must not.
+        // Steps have ended: a caller that waits for one holds the intake. Dropping would wait, where it must not.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

@@ -91,7 +91,7 @@ impl Usages {
             Counted::Counting(changes) if changes.len() < CHANGES_MAX => {
                 changes.push((lsn, change))
             }
-            // Whoever counts finds nothing.
+            // The request that counts finds nothing.
             Counted::Counting(_) => drop(self.0.remove(namespace)),
         }
     }

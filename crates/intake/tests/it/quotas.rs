@@ -1,4 +1,4 @@
-//! Quotas of namespaces: what exceeds one is refused, whoever is first.
+//! Quotas of namespaces: what exceeds one is refused, whichever request is first.
 
 use forebay_intake::catalogue::{NamespaceRecord, Quota, Usage, Versioning};
 use forebay_intake::{Condition, FileCopy, Intake, IntakeError};
