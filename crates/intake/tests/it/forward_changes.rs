@@ -70,6 +70,25 @@ fn changes_are_followed_live_while_it_is_away_and_after_a_restart() {
 }
 
 #[test]
+fn a_change_that_it_has_keeps_no_later_document_from_the_spill() {
+    let house = house();
+    for round in 0..5 {
+        change(&house, round);
+        house.check_same("before");
+        // At once: before its position is recorded.
+        house.elsewhere.go_away(true);
+        house.post("a", "{\"n\":9}");
+        let is_spilled = || {
+            let status = house.intake().database().unwrap();
+            status.spill_bytes > 0 && status.log_bytes_kept == 0
+        };
+        until("it is spilled", is_spilled);
+        house.elsewhere.go_away(false);
+        house.check_same("after it came back");
+    }
+}
+
+#[test]
 fn changes_that_nothing_kept_are_copied_from_the_local_database() {
     for is_new in [false, true] {
         let mut house = house();

@@ -291,6 +291,11 @@ impl Worker {
         let safe = sink.checkpoint()?.map_or(Lsn(0), |position| Lsn(position.0));
         self.checkpointed = Instant::now();
         self.dirty = safe < self.next;
+        self.made_safe(safe)
+    }
+
+    /// Removes what the database has on stable storage from the spill, and lets go of the log before it.
+    pub(super) fn made_safe(&mut self, safe: Lsn) -> Result<(), ForwardError> {
         if let Some(spill) = &mut self.spill {
             spill.remove_through(safe)?;
             self.spill_is_full = false;

@@ -275,9 +275,6 @@ impl Worker {
             return false;
         }
         let now = Instant::now();
-        if self.sink.take().is_some() {
-            self.retry.away_since = now;
-        }
         let state = match error {
             ForwardError::Open(error) if !error.is_transient() => DatabaseState::Refused,
             ForwardError::Overlap { .. }
@@ -286,6 +283,12 @@ impl Worker {
             | ForwardError::Ahead { .. } => DatabaseState::Refused,
             _ => DatabaseState::Away,
         };
+        if let Some(sink) = self.sink.take() {
+            self.retry.away_since = now;
+            if state == DatabaseState::Away {
+                self.let_go(sink);
+            }
+        }
         self.outbox.count_retry();
         crate::meters::forward_retry();
         if self.outbox.set_state(state, Some(reason.clone()), now_ms) {
@@ -298,6 +301,20 @@ impl Worker {
         }
         self.retry.at = now + self.retry.backoff.delay();
         true
+    }
+
+    /// Parts with a database that is unavailable. What it has on stable storage needs neither the spill nor
+    /// the log: a change among it would end the spill.
+    fn let_go(&mut self, mut sink: Box<dyn RowSink>) {
+        let safe = match sink.checkpoint() {
+            Ok(position) => position.map_or(Lsn(0), |position| Lsn(position.0)),
+            // It is asked when it is back.
+            Err(_) => return,
+        };
+        if let Err(error) = self.made_safe(safe) {
+            tracing::debug!(error = %chain(&error), "the spill is opened again");
+            self.spill = None;
+        }
     }
 
     /// Whether the log keeps what the database lacks.
