@@ -27,10 +27,12 @@ pub(crate) fn say(text: impl Display) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
-/// The root of the workspace.
+/// The root of the workspace that Cargo runs this for. Where this was compiled may be another one: checkouts
+/// that share a target directory share its programs.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
+    let compiled = || env!("CARGO_MANIFEST_DIR").into();
+    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(compiled));
+    here.parent().unwrap_or(&here).to_owned()
 }
 
 /// Cargo, the one that runs this, in the workspace's root.
