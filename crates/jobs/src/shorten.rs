@@ -34,7 +34,12 @@ impl Inner {
                 let kept = if job.status() == Status::Failed { kept.1 } else { kept.0 };
                 at_ms.saturating_add(kept) < now_ms
             };
-            let old = table.ended.iter().enumerate().filter(|(at, (at_ms, id))| {
+            // By the time of their end: those behind the first that is too young are younger still.
+            let shortest = kept.0.min(kept.1);
+            let first = table.ended.iter().enumerate().take_while(|(at, (at_ms, _))| {
+                *at < many || at_ms.saturating_add(shortest) < now_ms
+            });
+            let old = first.filter(|(at, (at_ms, id))| {
                 *at < many || table.jobs.get(id).is_none_or(|job| is_old(job, *at_ms))
             });
             let old: Vec<JobId> = old.map(|(_, (_, id))| *id).collect();
@@ -51,10 +56,14 @@ impl Inner {
 
     /// Shortens the log if most of it is superseded. Blocks.
     pub(crate) fn shorten_if_long(&self) {
-        let needed: u64 = self.lock().jobs.values().map(Job::stated_size).sum();
         let size = self.log.end().0 - self.log.start().0;
         let from = self.shorten_from.load(Ordering::Relaxed);
-        if size < SHORT.max(2 * needed).max(from) || self.log.stalled().is_some() {
+        if size < SHORT.max(from) || self.log.stalled().is_some() {
+            return;
+        }
+        // A walk over all jobs, under their lock: only where the log is long.
+        let needed: u64 = self.lock().jobs.values().map(Job::stated_size).sum();
+        if size < 2 * needed {
             return;
         }
         let shortened = self.shorten();
