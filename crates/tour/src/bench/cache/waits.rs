@@ -112,6 +112,8 @@ fn longest(plan: &Plan, peer: &Peer, heavy: &Heavy) -> anyhow::Result<f64> {
         ready.wait();
         let ran = (|| {
             if heavy.saving {
+                // A large value may have made the server begin one by itself.
+                snapshot::wait_for_save(&mut client)?;
                 snapshot::begin(&mut client)?;
             }
             for _ in 0..heavy.times {
