@@ -79,7 +79,7 @@ pub(super) struct IntakeArgs {
     /// Number of documents in a round.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     documents: i64,
-    /// Measure only these parts: small, filled, large, steady, s3, published, search, documents, jobs.
+    /// Measure only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<IntakePart>,
     /// Program versitygw, for the same load over S3.
@@ -108,6 +108,9 @@ pub(super) struct CacheArgs {
     /// Number of keys for the memory figures.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: u64,
+    /// Measure only these parts.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<bench::cache::Part>,
     /// Scratch directory; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -252,6 +255,7 @@ fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
         connections: args.connections,
         requests: args.requests,
         keys: args.keys,
+        only: args.only.clone(),
     };
     let figures = bench::cache::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;

@@ -42,7 +42,7 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     ] {
         figures.add(name, disk::sha256_us(size));
     }
-    let wants = |part| plan.only.is_empty() || plan.only.contains(&part);
+    let wants = |part| super::wants(&plan.only, &part);
     if wants(IntakePart::Small) || wants(IntakePart::Steady) {
         note("small files: the baseline, durable, unflushed, one flush after another");
         small_files(plan, scratch.path(), &mut figures)?;

@@ -32,7 +32,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 /// A part of the benchmark of the intake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum IntakePart {
     /// Small files beside the baseline.
     Small,
@@ -54,31 +54,9 @@ pub enum IntakePart {
     Jobs,
 }
 
-impl IntakePart {
-    /// All of them with their names.
-    pub const ALL: [(&'static str, Self); 9] = [
-        ("small", Self::Small),
-        ("filled", Self::Filled),
-        ("large", Self::Large),
-        ("steady", Self::Steady),
-        ("s3", Self::S3),
-        ("published", Self::Published),
-        ("search", Self::Search),
-        ("documents", Self::Documents),
-        ("jobs", Self::Jobs),
-    ];
-}
-
-impl std::str::FromStr for IntakePart {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
-        found.map(|(_, part)| part).ok_or_else(|| {
-            let names = Self::ALL.map(|(name, _)| name).join(", ");
-            format!("not a part of this benchmark; the parts are {names}")
-        })
-    }
+/// Whether a part is to be measured: every one if none is named.
+fn wants<Part: PartialEq>(only: &[Part], part: &Part) -> bool {
+    only.is_empty() || only.contains(part)
 }
 
 /// What to measure, and for how long.

@@ -30,6 +30,31 @@ use peer::{Kind, Peer};
 /// Commands per second at which neither server is busy all the time.
 const FIXED_RATES: [u32; 3] = [10_000, 20_000, 40_000];
 
+/// A part of the benchmark of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Rates beside Redis by redis-benchmark, with 1, 16 and 64 commands at a time, and with the log on.
+    #[cfg(feature = "peers")]
+    Redis,
+    /// Rates beside Valkey by valkey-benchmark.
+    #[cfg(feature = "peers")]
+    Valkey,
+    /// Rates by `forebay cache bench`.
+    Light,
+    /// Processor time and delays at 10,000, 20,000 and 40,000 commands per second.
+    Fixed,
+    /// Memory of small values and of JSON values of 85 KB.
+    Memory,
+    /// The text protocol.
+    Text,
+    /// Compression of repetitive text.
+    Compression,
+    /// A snapshot under write load.
+    Snapshot,
+    /// The longest wait of other clients during heavy commands.
+    Waits,
+}
+
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -43,6 +68,8 @@ pub struct Plan {
     pub requests: u64,
     /// Number of keys for the memory figures.
     pub keys: u64,
+    /// What to measure; everything if it is empty.
+    pub only: Vec<Part>,
 }
 
 /// Measures the cache.
@@ -52,34 +79,64 @@ pub struct Plan {
 pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let mut figures = Figures::default();
+    let wants = |part| super::wants(&plan.only, &part);
     #[cfg(feature = "peers")]
-    redis::measure(plan, scratch.path(), &mut figures, note)?;
+    if wants(Part::Redis) {
+        redis::measure(plan, scratch.path(), &mut figures, note)?;
+    }
     #[cfg(feature = "peers")]
-    valkey::measure(plan, scratch.path(), &mut figures, note)?;
-    note("100-byte values, 1 command at a time, from a lighter generator");
-    rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
-        load::run(peer, plan, test)
-    })?;
+    if wants(Part::Valkey) {
+        valkey::measure(plan, scratch.path(), &mut figures, note)?;
+    }
+    if wants(Part::Light) {
+        note("100-byte values, 1 command at a time, from a lighter generator");
+        rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
+            load::run(peer, plan, test)
+        })?;
+    }
+    if wants(Part::Fixed) {
+        fixed(plan, scratch.path(), &mut figures, note)?;
+    }
+    if wants(Part::Memory) {
+        note("memory of small values");
+        memory::small(plan, scratch.path(), &mut figures)?;
+        note("JSON values of 85 KB");
+        memory::large(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(Part::Text) {
+        note("the text protocol");
+        text::measure(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(Part::Compression) {
+        note("compression of repetitive text");
+        memory::compression(&mut figures)?;
+    }
+    if wants(Part::Snapshot) {
+        note("a snapshot under write load");
+        snapshot::measure(plan, scratch.path(), &mut figures)?;
+    }
+    if wants(Part::Waits) {
+        note("the longest wait of other clients during heavy commands");
+        waits::measure(plan, scratch.path(), &mut figures)?;
+    }
+    Ok(figures.into_json())
+}
+
+/// Puts a load on every server that none of them needs all its time for.
+fn fixed(
+    plan: &Plan,
+    scratch: &Path,
+    figures: &mut Figures,
+    note: &dyn Fn(&str),
+) -> anyhow::Result<()> {
     for rate in FIXED_RATES {
         note(&format!("100-byte values, {rate} commands per second"));
         let name = format!("fixed_{}k", rate / 1_000);
-        rates(plan, scratch.path(), (&name, false), &mut figures, &|peer, test| {
+        rates(plan, scratch, (&name, false), figures, &|peer, test| {
             load::run_paced(peer, plan, rate, test)
         })?;
     }
-    note("memory of small values");
-    memory::small(plan, scratch.path(), &mut figures)?;
-    note("JSON values of 85 KB");
-    memory::large(plan, scratch.path(), &mut figures)?;
-    note("the text protocol");
-    text::measure(plan, scratch.path(), &mut figures)?;
-    note("compression of repetitive text");
-    memory::compression(&mut figures)?;
-    note("a snapshot under write load");
-    snapshot::measure(plan, scratch.path(), &mut figures)?;
-    note("the longest wait of other clients during heavy commands");
-    waits::measure(plan, scratch.path(), &mut figures)?;
-    Ok(figures.into_json())
+    Ok(())
 }
 
 /// The result of one server in one round.
