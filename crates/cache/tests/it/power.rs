@@ -24,7 +24,7 @@ use crate::crash_model::{DIR, options};
 const CLIENTS: usize = 16;
 const ACKNOWLEDGED_MIN: u64 = 400;
 /// Time after which a test hangs.
-const HANG: Duration = Duration::from_secs(30);
+const HANG: Duration = Duration::from_secs(60);
 
 /// Groups that a client sent, and those that were acknowledged.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A wait longer than this is a hang.
-pub(crate) const HANG: Duration = Duration::from_secs(30);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// A setting that keeps the event store's log small, for fast starts in a debug build.
 pub(crate) const SMALL_LOG: (&str, &str) = ("FOREBAY_EVENTS_LOG_SEGMENT_SIZE", "1MiB");
