@@ -46,6 +46,7 @@ mod inventory_report;
 mod inventory_tui;
 mod jobs;
 mod key;
+mod namespaces;
 mod pipeline;
 mod pipeline_ask;
 mod pipeline_bench;
@@ -128,6 +129,9 @@ enum Command {
     /// List, fetch, store, remove and search the files of a server.
     #[command(subcommand)]
     Files(files::Command),
+    /// List, create, limit and remove the namespaces of files of a server.
+    #[command(subcommand)]
+    Namespaces(namespaces::Command),
     /// List, store, change, follow and delete the documents of a server.
     #[command(subcommand)]
     Documents(documents::Command),
@@ -189,6 +193,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Files(command) => files::run(&command),
+        Command::Namespaces(command) => namespaces::run(&command),
         Command::Documents(command) => documents::run(&command),
         Command::Ingest(args) => ingest::run(&args),
         Command::Export(args) => export::run(&args),

@@ -47,6 +47,7 @@ mod mixed_client;
 mod mixed_kill;
 mod mixed_oracle;
 mod mixed_uploads;
+mod namespaces_cli;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_kill;
