@@ -12,7 +12,7 @@ use ureq::SendBody;
 use ureq::http::Method;
 
 use super::document_client::{Document, Documents, PAGE_SIZE_MAX, document_path};
-use super::file_client::{Answer, Client, ClientArgs, Failure, failed, shown};
+use super::file_client::{Answer, Client, ClientArgs, Failure, failed, namespace, shown};
 use super::server::encode;
 use super::{documents_follow, documents_write};
 use crate::exit::{Coded, Exit};
@@ -160,11 +160,6 @@ pub(super) struct ReplayArgs {
 /// Parses a namespace of the command line.
 ///
 /// # Errors
-/// A message for the command line.
-pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::parse(text).map_err(|error| error.to_string())
-}
-
 /// A client of documents.
 pub(super) fn client(from: &ClientArgs) -> anyhow::Result<Client> {
     Client::of_route(from, "/v1/documents")

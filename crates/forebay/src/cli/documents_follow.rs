@@ -21,8 +21,8 @@ use ureq::SendBody;
 use ureq::http::Method;
 
 use super::document_client::PAGE_SIZE_MAX;
-use super::documents::{client, namespace, print};
-use super::file_client::{Client, ClientArgs, Failure, failed};
+use super::documents::{client, print};
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace};
 use super::server::encode;
 use crate::exit::Exit;
 use crate::out;

@@ -17,8 +17,8 @@ use ureq::http::Method;
 use ureq::http::request::Builder;
 
 use super::document_client::document_path;
-use super::documents::{client, namespace};
-use super::file_client::{Client, ClientArgs, Failure, failed, shown};
+use super::documents::client;
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
 use super::server::encode;
 use crate::exit::{Coded, Exit};
 use crate::out;

@@ -16,8 +16,7 @@ use ureq::SendBody;
 use ureq::http::Method;
 
 use super::document_client::Documents;
-use super::documents::namespace;
-use super::file_client::{Client, ClientArgs, Failure, Target, failed, shown};
+use super::file_client::{Client, ClientArgs, Failure, Target, failed, namespace, shown};
 use super::progress;
 use super::server::encode;
 use crate::archive::{self, ArchiveError, DocumentLine, FileLine, Writer};

@@ -39,6 +39,11 @@ pub(super) struct ClientArgs {
     key: Option<String>,
 }
 
+/// Reads the name of a namespace.
+pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text).map_err(|error| error.to_string())
+}
+
 /// The namespace and name of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
@@ -51,7 +56,7 @@ impl Target {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (namespace, name) =
             text.split_once('/').ok_or("a file is written as NAMESPACE/NAME".to_owned())?;
-        let namespace = Namespace::parse(namespace).map_err(|error| error.to_string())?;
+        let namespace = self::namespace(namespace)?;
         let name = FileName::parse(name).map_err(|error| error.to_string())?;
         Ok(Self { namespace, name })
     }

@@ -6,7 +6,7 @@ use forebay_intake::names::Namespace;
 use forebay_intake::search::SearchOrder;
 use serde_json::Value;
 
-use super::file_client::{Client, ClientArgs, Target, failed, shown};
+use super::file_client::{Client, ClientArgs, Target, failed, namespace, shown};
 use super::files_copy;
 use super::server::encode;
 use crate::exit::{Coded, Exit};
@@ -156,10 +156,6 @@ pub(super) struct StatArgs {
     /// Print it as JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::parse(text).map_err(|error| error.to_string())
 }
 
 fn metadata(text: &str) -> Result<(String, String), String> {

@@ -9,8 +9,7 @@ use forebay_intake::names::Namespace;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::documents::namespace;
-use super::file_client::{Client, ClientArgs, shown};
+use super::file_client::{Client, ClientArgs, namespace, shown};
 use super::{import_documents, import_files, progress};
 use crate::archive::{Archive, ArchiveError};
 use crate::exit::{Coded, Exit};

@@ -22,7 +22,7 @@ use forebay_intake::names::{Namespace, check_comment};
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 
-use super::file_client::{Client, ClientArgs, Failure, failed, shown};
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
 use super::files_copy::{Hashed, sha256_of};
 use super::ingest_walk::{Found, Item, Walk, prefix};
 use super::progress;
@@ -89,10 +89,6 @@ pub(super) struct Args {
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::parse(text).map_err(|error| error.to_string())
 }
 
 fn comment(text: &str) -> Result<String, String> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use ureq::SendBody;
 use ureq::http::Method;
 
-use super::file_client::{Client, ClientArgs, Failure, failed, shown};
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
 use super::server::encode;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -119,10 +119,6 @@ fn limit<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Limit<T>, Str
             text.parse().map(|most| Limit(Some(most))).map_err(|error: T::Err| error.to_string())
         }
     }
-}
-
-fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::parse(text).map_err(|error| error.to_string())
 }
 
 fn path(namespace: &Namespace) -> String {
