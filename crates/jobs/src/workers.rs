@@ -135,7 +135,7 @@ impl Control {
     }
 
     fn interrupt(&self) {
-        // Whoever cancelled it wants no more of it.
+        // A job that was cancelled is not to continue after the next start.
         let going =
             self.wish.compare_exchange(GOING, INTERRUPTED, Ordering::AcqRel, Ordering::Acquire);
         if going.is_ok() {

@@ -157,9 +157,6 @@ pub(super) struct ReplayArgs {
     json: bool,
 }
 
-/// Parses a namespace of the command line.
-///
-/// # Errors
 /// A client of documents.
 pub(super) fn client(from: &ClientArgs) -> anyhow::Result<Client> {
     Client::of_route(from, "/v1/documents")

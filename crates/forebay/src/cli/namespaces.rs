@@ -179,11 +179,11 @@ fn quota(quota: &Value) -> Option<String> {
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
-    let request = client(&args.from)?;
-    let asked = request.request(Method::GET, &path(&args.namespace));
-    let answer =
-        request.send(asked, SendBody::none()).map_err(|error| missing(error, &args.namespace))?;
-    let found: Value = request.read(answer, ANSWER_SIZE_MAX).map_err(failed)?;
+    let client = client(&args.from)?;
+    let request = client.request(Method::GET, &path(&args.namespace));
+    let answer = client.send(request, SendBody::none());
+    let answer = answer.map_err(|error| missing(error, &args.namespace))?;
+    let found: Value = client.read(answer, ANSWER_SIZE_MAX).map_err(failed)?;
     print(&found, args.json)
 }
 
