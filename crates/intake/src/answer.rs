@@ -38,6 +38,10 @@ pub struct FileAnswer<'a> {
     pub comment: &'a str,
     /// When the name was given, RFC 3339.
     pub created: String,
+    /// When it is deleted, RFC 3339; absent if it is kept for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub expires: Option<String>,
     /// Metadata stored with it; absent if it has none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<&'a str, &'a str>,
@@ -102,6 +106,7 @@ impl<'a> FileAnswer<'a> {
             category: file.category.as_str(),
             comment: &file.comment,
             created: time_text(file.created_ms),
+            expires: file.expires_ms().map(time_text),
             metadata: file.attributes.of(AttributeKind::Metadata).collect(),
             tags: file.attributes.of(AttributeKind::Tag).collect(),
         }

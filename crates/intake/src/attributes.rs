@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::format::{DecodeError, Decoder};
 
@@ -26,6 +27,9 @@ pub const TAGS_MAX: usize = 50;
 pub const ATTRIBUTE_NAME_SIZE_MAX: usize = 128;
 /// Maximum number of bytes of a value.
 pub const ATTRIBUTE_VALUE_SIZE_MAX: usize = 4_096;
+
+/// Name of the internal attribute that says how long a file is kept.
+const KEEP: &str = "keep seconds";
 
 /// What an attribute is for. The number is its code in the log and in the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +162,20 @@ impl Attributes {
                 self.0 = None;
             }
         }
+    }
+
+    /// How long a file with these attributes is kept after its name was given or changed; `None` for ever.
+    #[must_use]
+    pub fn keep(&self) -> Option<Duration> {
+        self.get(AttributeKind::Internal, KEEP)?.parse().ok().map(Duration::from_secs)
+    }
+
+    /// Sets how long the file is kept, in whole seconds.
+    ///
+    /// # Errors
+    /// [`AttributeError`]: there is no room for one more.
+    pub fn set_keep(&mut self, keep: Duration) -> Result<(), AttributeError> {
+        self.set(AttributeKind::Internal, KEEP, &keep.as_secs().to_string())
     }
 
     /// Appends the encoded form, which is empty if there are none.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_log::{AppendError, Appended, Lsn};
 
-use crate::answer::{file_url, put_json};
+use crate::answer::{file_url, id_text, put_json};
 use crate::attributes::Attributes;
 use crate::blob::Staging;
 use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
@@ -94,10 +94,14 @@ pub enum Condition {
     NoneOf(Vec<Digest>),
     /// The name exists since this second of Unix time or earlier.
     UnchangedSince(u64),
+    /// The name refers to the file with this id.
+    Id(u64),
 }
 
 impl Condition {
     /// Whether it holds of bytes with this digest that were stored at this time, or of none.
+    ///
+    /// A condition on the id of a file does not hold here: [`Condition::check`] checks it.
     pub(crate) fn holds(&self, before: Option<(Digest, i64)>) -> bool {
         match (self, before) {
             (Self::None, _) => true,
@@ -109,18 +113,25 @@ impl Condition {
                 created_ms.max(0).cast_unsigned() / 1_000 <= *second
             }
             (Self::NoneOf(_), None) => true,
-            (Self::OneOf(_) | Self::UnchangedSince(_), None) => false,
+            (Self::OneOf(_) | Self::UnchangedSince(_), None) | (Self::Id(_), _) => false,
         }
     }
 
     pub(crate) fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
-        if self.holds(before.map(|file| (file.digest, file.created_ms))) {
+        let holds = match (self, before) {
+            (Self::Id(id), before) => before.is_some_and(|file| file.id == *id),
+            _ => self.holds(before.map(|file| (file.digest, file.created_ms))),
+        };
+        if holds {
             return Ok(());
         }
         let message = match (self, before) {
             (_, None) => "the name does not exist".to_owned(),
             (Self::Absent, Some(_)) => "the name exists".to_owned(),
             (Self::UnchangedSince(_), Some(_)) => "the name was stored later".to_owned(),
+            (Self::Id(_), Some(file)) => {
+                format!("the name refers to the file {}", id_text(file.id))
+            }
             (_, Some(file)) => format!("the name refers to the bytes \"{}\"", file.digest),
         };
         Err(IntakeError::Precondition { message })
@@ -417,6 +428,7 @@ impl Shared {
             Err(error) => return Err(IntakeError::Append(error)),
         };
         let file = Arc::new(new.record(lsn, created_ms));
+        self.expiry.expects(&file);
         let stored = match place {
             BlobPlace::Existing => None,
             BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn.0)),

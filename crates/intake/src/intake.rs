@@ -38,6 +38,7 @@ use crate::documents::forward::{DatabaseStatus, Forwarder, Outbox, Parts};
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue};
 use crate::error::{IntakeError, OpenError};
+use crate::expiry::Expiry;
 use crate::names::Namespace;
 use crate::opening::{
     catch_documents_up, catch_up, held, learn, open_blobs, open_catalogue, open_documents,
@@ -245,6 +246,7 @@ impl Intake {
             imaging: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
+            expiry: Expiry::default(),
             search: search.clone(),
             needed_since: OnceLock::new(),
             held_from: OnceLock::new(),

@@ -22,6 +22,8 @@ struct Meters {
     files_stored: Counter,
     files_duplicate: Counter,
     files_deleted: Counter,
+    files_expired: Counter,
+    files_routed: Counter,
     bytes_in: Counter,
     bytes_out: Counter,
     documents_accepted: Counter,
@@ -69,6 +71,8 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     files_stored: counter!("forebay_intake_files_stored_total"),
     files_duplicate: counter!("forebay_intake_files_duplicate_total"),
     files_deleted: counter!("forebay_intake_files_deleted_total"),
+    files_expired: counter!("forebay_intake_files_expired_total"),
+    files_routed: counter!("forebay_intake_files_routed_total"),
     bytes_in: counter!("forebay_intake_received_bytes_total"),
     bytes_out: counter!("forebay_intake_sent_bytes_total"),
     documents_accepted: counter!("forebay_intake_documents_accepted_total"),
@@ -98,6 +102,14 @@ pub(crate) fn file_put(duplicate: bool, bytes: u64) {
 
 pub(crate) fn file_deleted() {
     METERS.files_deleted.increment(1);
+}
+
+pub(crate) fn files_expired(count: u64) {
+    METERS.files_expired.increment(count);
+}
+
+pub(crate) fn file_routed() {
+    METERS.files_routed.increment(1);
 }
 
 pub(crate) fn sent(bytes: u64) {

@@ -33,6 +33,7 @@ use crate::names::Namespace;
 use crate::options::IntakeLimits;
 use crate::pending::{NameKey, Queued};
 use crate::request::Claim;
+use crate::rules::Subject;
 use crate::shared::NeededSince;
 use crate::upload::{self, FileBytes, Source, Upload};
 
@@ -51,6 +52,8 @@ pub struct NewFile {
     pub condition: Condition,
     /// The record to store the answer under, if the request had a key.
     pub idempotency: Option<IdempotencyRecord>,
+    /// Whether a routing rule may choose the namespace, since the request names none.
+    pub is_routed: bool,
 }
 
 /// A file that was found.
@@ -102,13 +105,14 @@ impl Intake {
         upload::take(&self.inner.shared, source, declared).await
     }
 
-    /// Gives a name to bytes.
+    /// Gives a name to bytes. The first routing rule that matches adds what it says.
     ///
     /// # Errors
     /// [`IntakeError`]: the name keeps its state, unless the change was written but is not known
     /// to be durable ([`IntakeError::Commit`]).
     pub async fn put(&self, new: NewFile, upload: Upload) -> Result<Put, IntakeError> {
-        let NewFile { key, comment, attributes, classified, condition, idempotency } = new;
+        let new = self.routed(new, upload.size)?;
+        let NewFile { key, comment, attributes, classified, condition, idempotency, .. } = new;
         let Upload { digest, size, bytes, .. } = upload;
         let (mime, category) = (classified.mime.into(), classified.category);
         let new = files::NewFile {
@@ -128,6 +132,25 @@ impl Intake {
         let put = put.ok_or(IntakeError::Busy { what: "the file was changed meanwhile" })?;
         crate::meters::file_put(put.duplicate, put.file.size);
         Ok(put)
+    }
+
+    /// Applies the first routing rule that matches.
+    fn routed(&self, mut new: NewFile, size: u64) -> Result<NewFile, IntakeError> {
+        let subject = Subject {
+            name: new.key.1.as_str(),
+            namespace: new.key.0.as_str(),
+            mime: new.classified.mime,
+            category: new.classified.category,
+            size,
+        };
+        if let Some(rule) = self.inner.shared.options.rules.first(&subject) {
+            crate::meters::file_routed();
+            rule.describe(&mut new.attributes)?;
+            if let Some(namespace) = rule.namespace().filter(|_| new.is_routed) {
+                new.key.0 = namespace.clone();
+            }
+        }
+        Ok(new)
     }
 
     /// Deletes a name; returns `None` if it does not exist.

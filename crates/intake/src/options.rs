@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_base::durability::Durability;
 
 use crate::documents::forward::ForwardOptions;
+use crate::rules::Rules;
 use crate::uploads::UploadLimits;
 
 /// Where an intake is opened and what it refuses.
@@ -28,6 +29,8 @@ pub struct IntakeOptions {
     pub verify_every: Duration,
     /// Whether files can be searched: an index follows the log.
     pub search: bool,
+    /// Routing rules of new files.
+    pub rules: Rules,
     /// The external database that also receives every document, if there is one.
     pub forward: Option<ForwardOptions>,
 }
@@ -97,6 +100,7 @@ impl IntakeOptions {
             decision: DecisionOptions::default(),
             verify_every: Duration::from_secs(600),
             search: true,
+            rules: Rules::default(),
             forward: None,
         }
     }

@@ -14,6 +14,7 @@ use crate::bulk::Bulk;
 use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
+use crate::expiry::Expiry;
 use crate::format::Entry;
 use crate::options::IntakeOptions;
 use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) held: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
+    pub(crate) expiry: Expiry,
     /// The search index, if there is one.
     pub(crate) search: Option<Arc<Search>>,
     /// Since when remembered requests may be needed, whatever their age: see

@@ -191,6 +191,7 @@ impl Service {
             attributes: builder.finish(),
             condition: condition.clone(),
             idempotency: None,
+            is_routed: false,
         };
         let put = self.intake.put(new, upload).await;
         let file = put.map_err(|error| Self::raced(error, &condition))?.file;
@@ -458,6 +459,7 @@ impl Service {
             attributes,
             condition: condition.clone(),
             idempotency: None,
+            is_routed: false,
         };
         self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))
     }

@@ -265,6 +265,7 @@ impl Batch {
         upload: Upload,
         settings: Settings,
     ) -> Slot {
+        let settings = Settings { is_routed: self.namespace.is_none(), ..settings };
         let namespace = match &self.namespace {
             Some(namespace) => namespace.clone(),
             None => match Namespace::parse(NAMESPACE) {

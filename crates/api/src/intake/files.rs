@@ -86,6 +86,7 @@ async fn put_file(
         comment,
         condition,
         idempotency: record,
+        is_routed: false,
     };
     let put = intake.put(new, upload).await?;
     let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());

@@ -14,6 +14,7 @@ use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
 use forebay_intake::documents::ingest::DocumentOptions;
 use forebay_intake::format::IdempotencyRecord;
+use forebay_intake::names::Namespace;
 use forebay_intake::request::Claim;
 use forebay_intake::upload::{FileBytes, Upload};
 use forebay_intake::{Condition, Intake, NameKey, NewFile, Put};
@@ -54,6 +55,8 @@ pub(super) struct Settings {
     pub(super) comment: String,
     pub(super) wish: Wish,
     pub(super) json: JsonParts,
+    /// Whether a routing rule may choose the namespace of a file.
+    pub(super) is_routed: bool,
 }
 
 /// The result of a part that was refused.
@@ -120,6 +123,7 @@ async fn store_part(
     let (put, mut result) =
         put(intake, &key, settings, upload, classified, part, fingerprint).await?;
     if let Some(content) = content {
+        let key = (namespace_of(&result, key.0)?, key.1);
         // Documents that were deleted since may be sent again.
         let removed_at = intake.documents_removed_at(&key.0).await?;
         let removed = removed_at.map(u64::to_le_bytes);
@@ -145,6 +149,12 @@ async fn store_part(
         }));
     }
     Ok(result)
+}
+
+/// The namespace that a file was stored in: a routing rule may have chosen it.
+fn namespace_of(stored: &PartAnswer, asked: Namespace) -> Result<Namespace, IntakeError> {
+    let namespace = stored.file.as_ref().and_then(|file| file["namespace"].as_str());
+    Ok(namespace.map_or(Ok(asked), Namespace::parse)?)
 }
 
 fn fresh() -> [u8; 16] {
@@ -193,6 +203,7 @@ async fn put(
         classified,
         condition: Condition::None,
         idempotency,
+        is_routed: settings.is_routed,
     };
     let put = intake.put(new, upload).await?;
     let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);

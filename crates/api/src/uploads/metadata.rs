@@ -34,6 +34,8 @@ pub(super) mod attribute {
     pub(in super::super) const SIZE: &str = "size";
     /// Id of the limited key that began a partial upload without a namespace.
     pub(in super::super) const KEY: &str = "key";
+    /// Present if a routing rule may choose another namespace.
+    pub(in super::super) const ROUTED: &str = "routed";
     /// Present if the name must not exist before.
     pub(in super::super) const ABSENT: &str = "absent";
 }
@@ -79,7 +81,11 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Described, Refused> {
     let comment = named.get("comment").map(String::as_str).unwrap_or_default();
     check_comment(comment).map_err(forebay_intake::IntakeError::from)?;
     let namespace = Namespace::parse(namespace).map_err(forebay_intake::IntakeError::from)?;
+    let names_namespace = named.contains_key("namespace");
     attributes.insert(attribute::NAMESPACE.to_owned(), namespace.as_str().to_owned());
+    if !names_namespace {
+        attributes.insert(attribute::ROUTED.to_owned(), String::new());
+    }
     attributes.insert(attribute::COMMENT.to_owned(), comment.to_owned());
     let mut key = None;
     if let Some(name) = name {
@@ -95,7 +101,6 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Described, Refused> {
     if is_new_only {
         attributes.insert(attribute::ABSENT.to_owned(), String::new());
     }
-    let names_namespace = named.contains_key("namespace");
     Ok(Described { attributes, concat, key, names_namespace, is_new_only })
 }
 
@@ -154,6 +159,8 @@ pub(super) struct Target {
     pub(super) key: NameKey,
     pub(super) comment: String,
     pub(super) condition: Condition,
+    /// Whether a routing rule may choose the namespace.
+    pub(super) is_routed: bool,
 }
 
 /// Returns where a complete upload is stored.
@@ -166,7 +173,8 @@ pub(super) fn target(status: &UploadStatus) -> Result<Target, forebay_intake::In
     let comment = get(attribute::COMMENT).unwrap_or_default().to_owned();
     let is_new_only = attributes.contains_key(attribute::ABSENT);
     let condition = if is_new_only { Condition::Absent } else { Condition::None };
-    Ok(Target { key: (namespace, name), comment, condition })
+    let is_routed = attributes.contains_key(attribute::ROUTED);
+    Ok(Target { key: (namespace, name), comment, condition, is_routed })
 }
 
 /// Returns the uploads that a final upload consists of.

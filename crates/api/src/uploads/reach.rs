@@ -34,6 +34,8 @@ impl Reach {
     /// The key is limited to other namespaces.
     pub(super) fn begin(&self, described: &mut Described) -> Result<(), Refused> {
         let Some(grant) = &self.0 else { return Ok(()) };
+        // A rule could choose a namespace that the key does not reach.
+        described.attributes.remove(attribute::ROUTED);
         let namespace = described.attributes.get(attribute::NAMESPACE);
         if namespace.is_some_and(|namespace| grant.permits(Area::Files, namespace)) {
             return Ok(());

@@ -19,6 +19,7 @@ mod nearest;
 mod origin;
 mod pipelines;
 mod resolve;
+mod rules;
 mod settings;
 mod show;
 mod value;

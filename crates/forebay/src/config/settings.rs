@@ -12,6 +12,7 @@ use forebay_base::durability::Durability;
 use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
 use forebay_events::segment::Compression;
+use forebay_intake::rules::Rules;
 
 use super::anchors::{Anchors, WitnessLogs, Witnesses};
 use super::cache::OutputLimit;
@@ -202,6 +203,11 @@ settings! {
         unfinished_bytes_max("intake.unfinished_bytes_max"): ByteSize = "1TiB";
         /// Time after its last change at which an unfinished upload expires.
         unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
+        /// Routing rules of new files, each CONDITIONS -> ACTIONS. The first that matches applies.
+        /// Conditions: name=, type=, from= (namespace; all are patterns with * and ?), category=,
+        /// size_min= and size_max=. Actions: namespace= (only where the request names none),
+        /// tag.NAME= and keep= (time after which the file is deleted).
+        rules("intake.rules"): Rules = "";
     }
     /// An external database that receives every document too. Without `url` there is none.
     database: Database {

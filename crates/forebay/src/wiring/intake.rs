@@ -47,6 +47,7 @@ pub(crate) fn options(config: &Config) -> IntakeOptions {
     options.decision.documents_min = from.decision_documents_min.into();
     options.verify_every = from.verify_interval.get();
     options.search = from.search;
+    options.rules = from.rules.clone();
     let limits = &mut options.limits;
     limits.file_size_max = from.file_size_max.0;
     limits.document_size_max = usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);
@@ -78,6 +79,8 @@ impl Subsystem for IntakeSubsystem {
 
     fn around(&self, router: axum::Router) -> axum::Router {
         forebay_api::uploads::resume(&self.0, &self.1);
+        // It ends when the intake is drained.
+        drop(tokio::spawn(self.0.clone().keep_removing_expired()));
         router
     }
 

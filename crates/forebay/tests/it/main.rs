@@ -56,6 +56,7 @@ mod pipeline_mongodb;
 mod pipeline_pg;
 mod presign;
 mod process;
+mod rules;
 mod s3_client;
 mod support;
 mod tls;

@@ -22,6 +22,7 @@ mod quotas;
 mod reclaim;
 mod reclaim_crash;
 mod requests;
+mod rules;
 mod running;
 mod search;
 mod support;

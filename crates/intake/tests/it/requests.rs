@@ -57,7 +57,8 @@ async fn store(
     let classified = upload.classify(&key.1).await;
     let (key, comment) = (key.clone(), String::new());
     let attributes = Attributes::default();
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency };
+    let is_routed = false;
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
     intake.put(new, upload).await
 }
 

@@ -285,7 +285,16 @@ fn comments_metadata_and_tags_are_searched_as_words_and_by_equality() {
         let upload = receive(intake, name.as_bytes()).await.unwrap();
         let classified = upload.classify(&key.1).await;
         let (comment, condition) = (comment.to_owned(), Condition::None);
-        let new = NewFile { key, comment, attributes, classified, condition, idempotency: None };
+        let idempotency = None;
+        let new = NewFile {
+            key,
+            comment,
+            attributes,
+            classified,
+            condition,
+            idempotency,
+            is_routed: false,
+        };
         intake.put(new, upload).await.unwrap();
     };
     let tag = |name: &str, value: Option<&str>| {

@@ -155,7 +155,8 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
     let classified = classify(upload.head(), &key.1);
     let (key, comment, condition) = (key.clone(), "a comment".to_owned(), Condition::None);
     let attributes = Attributes::default();
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency };
+    let is_routed = false;
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
     intake.put(new, upload).await.unwrap();
 }
 

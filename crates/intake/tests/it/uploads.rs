@@ -99,7 +99,8 @@ async fn store(intake: &Intake, ids: &[UploadId], name: &str) -> Result<(), Inta
     let classified = upload.classify(&key.1).await;
     let comment = String::new();
     let (condition, attributes) = (Condition::None, Attributes::default());
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency: None };
+    let (idempotency, is_routed) = (None, false);
+    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
     intake.put(new, upload).await.map(drop)
 }
 

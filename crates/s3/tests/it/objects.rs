@@ -308,6 +308,7 @@ async fn what_is_stored_over_http_is_an_object() {
     let namespace = forebay_intake::names::Namespace::parse("a_b").unwrap();
     let upload = forebay_intake::upload::Upload::in_memory(Bytes::from_static(b"plain words"));
     let new = forebay_intake::NewFile {
+        is_routed: false,
         classified: upload.classify(&name).await,
         key: (namespace, name),
         comment: String::new(),
