@@ -61,7 +61,7 @@ fn check() {
 const BROWSER: &str = "chromium-headless-shell";
 
 /// Programs, and the packages of Debian that have them.
-const PACKAGES: [(&str, &[&str]); 8] = [
+const PACKAGES: [(&str, &[&str]); 9] = [
     ("redis-server", &["redis-server"]),
     ("redis-cli", &["redis-tools"]),
     ("tclsh", &["tcl"]),
@@ -70,6 +70,7 @@ const PACKAGES: [(&str, &[&str]); 8] = [
     ("python3", &["python3", "python3-venv"]),
     ("node", &["nodejs"]),
     ("npm", &["npm"]),
+    ("s3fs", &["s3fs"]),
 ];
 
 /// A description that the package of locales has: tests of PostgreSQL's `money` use it.

@@ -2,7 +2,7 @@
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
 //! suites, redis-py's, and Django's for its Redis cache bring their own tests. Scripts here try
-//! ioredis, redis-cli, redis-benchmark, the text protocol, boto3 over HTTP and HTTPS,
+//! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
 //! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
 //! directory. A client whose tools or network are missing is skipped, which is reported, or fails
@@ -16,6 +16,7 @@ mod node;
 mod openapi;
 mod python;
 mod s3;
+mod s3_tools;
 mod schemathesis;
 pub(crate) mod server;
 mod skip;
@@ -34,6 +35,8 @@ use crate::command::say;
 use fetch::Missing;
 use server::Server;
 
+/// What a line begins with that reports why a program left something out.
+const SKIPPED: &str = "skipped ";
 /// How many lines say why a check failed.
 const WHY_LINES: usize = 20;
 
@@ -82,7 +85,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 14] = [
+const CLIENTS: [Client; 16] = [
     Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
     Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
     Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
@@ -97,6 +100,8 @@ const CLIENTS: [Client; 14] = [
     Client { name: "tuspy", run: Run::Alone(tus::python) },
     Client { name: "boto3-http", run: Run::Alone(s3::http) },
     Client { name: "boto3-https", run: Run::Alone(s3::https) },
+    Client { name: "mc", run: Run::Alone(s3_tools::mc) },
+    Client { name: "s3fs", run: Run::Alone(s3_tools::s3fs) },
 ];
 
 /// What all clients share.
@@ -135,7 +140,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the lines `ok NAME` and `FAILED NAME` of a program, and why a check failed from the last
+    /// Reads the lines `ok NAME`, `FAILED NAME` and `skipped REASON` of a program, and why a check failed from the last
     /// of the lines that follow. A program that ended badly and reported no failure has failed as a
     /// whole.
     fn of_lines(said: &str, ended_well: bool) -> Self {
@@ -152,6 +157,9 @@ impl Outcome {
                 let shown = why.len().saturating_sub(WHY_LINES);
                 let failed = iter::once(name).chain(why.into_iter().skip(shown));
                 outcome.note(&failed.collect::<Vec<_>>().join("\n        "), false);
+            } else if let Some(reason) = line.strip_prefix(SKIPPED) {
+                say(format_args!("left out: {reason}"));
+                outcome.skipped += 1;
             }
         }
         if !ended_well && outcome.failed.is_empty() {
@@ -173,7 +181,7 @@ impl Outcome {
 
 /// Whether a line is the result of a check.
 fn is_verdict(line: &str) -> bool {
-    line.starts_with("ok ") || line.starts_with("FAILED ")
+    line.starts_with("ok ") || line.starts_with("FAILED ") || line.starts_with(SKIPPED)
 }
 
 /// A client's line of the table.

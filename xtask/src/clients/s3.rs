@@ -21,9 +21,17 @@ pub(super) fn http(stage: &Stage) -> anyhow::Result<Outcome> {
 }
 
 pub(super) fn https(stage: &Stage) -> anyhow::Result<Outcome> {
+    let made = certificate(&stage.output.join("boto3-https"))?;
+    run(stage, "boto3-https", Some((&made.0, &made.1)))
+}
+
+/// Makes a certificate for this machine, and its private key; returns their paths.
+///
+/// # Errors
+/// [`Missing`](fetch::Missing): openssl is not installed.
+pub(super) fn certificate(dir: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     fetch::need("openssl")?;
-    let dir = stage.output.join("boto3-https");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
@@ -35,57 +43,35 @@ pub(super) fn https(stage: &Stage) -> anyhow::Result<Outcome> {
     ]);
     openssl.arg("-out").arg(&cert).arg("-keyout").arg(&key);
     fetch::step(&mut openssl, "cannot make a certificate")?;
-    run(stage, "boto3-https", Some((&cert, &key)))
+    Ok((cert, key))
 }
 
-fn run(stage: &Stage, name: &str, tls: Option<(&Path, &Path)>) -> anyhow::Result<Outcome> {
-    let python = prepare(stage)?;
+fn run(stage: &Stage, name: &str, tls: Option<Tls<'_>>) -> anyhow::Result<Outcome> {
+    let list = skip::path("s3").join("requirements.txt");
+    let python = fetch::python(stage, "python-s3", &list)?;
     let dir = stage.output.join(name);
     let server = Serve::start(&stage.binary, &dir, tls)?;
     let mut check = Command::new(&python);
     check.arg(skip::path("s3").join("check.py")).arg(&server.url);
-    check.env("AWS_ACCESS_KEY_ID", &server.key.0).env("AWS_SECRET_ACCESS_KEY", &server.key.1);
-    if let Some((cert, _)) = tls {
-        check.env("AWS_CA_BUNDLE", cert);
-    }
+    server.introduce(&mut check, tls);
     let (ended_well, said) = limited(&check, LIMIT_S)?;
     std::fs::write(dir.join("check.log"), &said)?;
     Ok(Outcome::of_lines(&said, ended_well))
 }
 
-/// Returns a Python with boto3, in the version of `requirements.txt`.
-fn prepare(stage: &Stage) -> anyhow::Result<PathBuf> {
-    fetch::need("python3")?;
-    let list = skip::path("s3").join("requirements.txt");
-    let wanted = std::fs::read_to_string(&list)
-        .with_context(|| format!("cannot read {}", list.display()))?;
-    let dir = stage.dir.join("python-s3");
-    let program = dir.join("venv").join("bin").join("python");
-    let ready = dir.join("ready");
-    if std::fs::read_to_string(&ready).is_ok_and(|installed| installed == wanted) {
-        return Ok(program);
-    }
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let mut venv = Command::new("python3");
-    venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
-    fetch::step(&mut venv, "cannot create a virtual environment")?;
-    let mut pip = Command::new(&program);
-    pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", "-r"]).arg(&list);
-    fetch::step(&mut pip, "cannot download Python packages")?;
-    std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
-    Ok(program)
-}
+/// Paths of a certificate and of its private key.
+pub(super) type Tls<'a> = (&'a Path, &'a Path);
 
 /// A running `forebay serve` with an S3 port; killed when dropped.
-struct Serve {
+pub(super) struct Serve {
     process: Child,
-    url: String,
+    pub(super) url: String,
     /// Access key id and secret.
     key: (String, String),
 }
 
 impl Serve {
-    fn start(binary: &Path, dir: &Path, tls: Option<(&Path, &Path)>) -> anyhow::Result<Self> {
+    pub(super) fn start(binary: &Path, dir: &Path, tls: Option<Tls<'_>>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let data = dir.join("data");
         let forebay = || {
@@ -134,6 +120,14 @@ impl Serve {
             bail!("the server did not start; see {}", log.display());
         }
         Ok(server)
+    }
+
+    /// Gives a client the credentials, and the certificate to trust.
+    pub(super) fn introduce(&self, client: &mut Command, tls: Option<Tls<'_>>) {
+        client.env("AWS_ACCESS_KEY_ID", &self.key.0).env("AWS_SECRET_ACCESS_KEY", &self.key.1);
+        if let Some((cert, _)) = tls {
+            client.env("AWS_CA_BUNDLE", cert);
+        }
     }
 }
 

@@ -255,6 +255,51 @@ fn every_kind_of_event_arrives_with_what_happened() {
     the_end_of_a_job_arrives(&server, &receiver);
 }
 
+#[test]
+fn changes_of_documents_and_deletions_that_keep_a_version_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(None);
+    let server = Server::start(&dir, &SETTINGS);
+    let url = |target: &str| format!("{}{target}", server.url);
+    let record = json!({ "versions": true }).to_string();
+    assert_eq!(read(agent().put(url("/v1/namespaces/in")).send(record)).0, 201);
+    let hook = json!({ "url": receiver.url(), "events": ["file.deleted", "documents.*"] });
+    assert_eq!(create(&server, &hook).0, 201);
+    let document = |n: u64| json!({ "n": n }).to_string();
+    for n in 1..=2 {
+        assert_eq!(read(agent().post(url("/v1/documents/d")).send(document(n))).0, 201);
+    }
+    assert_eq!(read(agent().put(url("/v1/documents/d/1")).send(document(3))).0, 200);
+    assert_eq!(read(agent().delete(url("/v1/documents/d/2")).call()).0, 204);
+    let (status, dropped) = read(agent().delete(url("/v1/documents/d?confirm=d")).call());
+    assert!(matches!(status, 200 | 204), "{status} {dropped}");
+    assert!(put(&server, "v", b"first") && put(&server, "v", b"second"));
+    assert_eq!(read(agent().delete(url("/v1/files/in/v")).call()).0, 204);
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        let Request { body, .. } = receiver.next();
+        let data = &body["data"];
+        let what = match body["type"].as_str().unwrap() {
+            "documents.accepted" => &data["first_id"],
+            "documents.dropped" => &data["last_id"],
+            "file.deleted" => &data["version_kept"],
+            _ => &data["id"],
+        };
+        seen.push(format!("{} {what}", body["type"].as_str().unwrap()));
+    }
+    assert_eq!(
+        seen,
+        [
+            "documents.accepted 1",
+            "documents.accepted 2",
+            "documents.replaced 1",
+            "documents.deleted 2",
+            "documents.dropped 2",
+            "file.deleted true",
+        ]
+    );
+}
+
 /// Jobs, from their own log; the file that one stores is an event too.
 fn the_end_of_a_job_arrives(server: &Server, receiver: &Receiver) {
     let sent = agent().put(format!("{}/v1/files/in/job?async=true", server.url)).send("x");
