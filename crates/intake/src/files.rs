@@ -101,7 +101,7 @@ pub enum Condition {
 impl Condition {
     /// Whether it holds of bytes with this digest that were stored at this time, or of none.
     ///
-    /// A condition on the id of a file does not hold here: [`Condition::check`] checks it.
+    /// Never true of [`Condition::Id`], which only [`Condition::check`] can check.
     pub(crate) fn holds(&self, before: Option<(Digest, i64)>) -> bool {
         match (self, before) {
             (Self::None, _) => true,

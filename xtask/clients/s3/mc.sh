@@ -14,33 +14,35 @@ report() { # NAME STATUS OUTPUT
     if [ "$2" = 0 ]; then echo "ok $1"; else printf 'FAILED %s\n%s\n' "$1" "$3"; fi
 }
 
-# The command succeeds.
-works() { # NAME COMMAND...
-    local name=$1 said status
-    shift
+capture() { # COMMAND...
     said=$("$@" 2>&1 < /dev/null)
     status=$?
+}
+
+# The command succeeds.
+works() { # NAME COMMAND...
+    local name=$1
+    shift
+    capture "$@"
     report "$name" "$status" "$said"
 }
 
 # The command succeeds, and what it prints contains the text.
 prints() { # NAME TEXT COMMAND...
-    local name=$1 text=$2 said status
+    local name=$1 text=$2
     shift 2
-    said=$("$@" 2>&1 < /dev/null)
-    status=$?
-    if [ "$status" = 0 ] && [[ "$said" != *"$text"* ]]; then status=1; fi
-    report "$name" "$status" "$said"
+    capture "$@"
+    [[ "$status" = 0 && "$said" == *"$text"* ]]
+    report "$name" $? "$said"
 }
 
 # The command fails, and says why with the text.
 refuses() { # NAME TEXT COMMAND...
-    local name=$1 text=$2 said status
+    local name=$1 text=$2
     shift 2
-    said=$("$@" 2>&1 < /dev/null)
-    status=$?
-    if [ "$status" != 0 ] && [[ "$said" == *"$text"* ]]; then status=0; else status=1; fi
-    report "$name" "$status" "$said"
+    capture "$@"
+    [[ "$status" != 0 && "$said" == *"$text"* ]]
+    report "$name" $? "$said"
 }
 
 works alias mc alias set fb "$ENDPOINT" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY"

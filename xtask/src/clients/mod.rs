@@ -140,8 +140,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the lines `ok NAME`, `FAILED NAME` and `skipped REASON` of a program, and why a check failed from the last
-    /// of the lines that follow. A program that ended badly and reported no failure has failed as a
+    /// Reads the lines `ok NAME`, `FAILED NAME` and `skipped REASON` of a program, and why a check
+    /// failed from the last of the lines that follow. A program that ended badly and reported no failure has failed as a
     /// whole.
     fn of_lines(said: &str, ended_well: bool) -> Self {
         let mut outcome = Self::default();

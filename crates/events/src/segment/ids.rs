@@ -26,8 +26,8 @@ pub(crate) const ENTRY_SIZE: usize = 5;
 const PAGE_ENTRIES: u64 = 256;
 /// Maximum number of blocks that a page can refer to.
 pub(crate) const BLOCKS_MAX: usize = 1 << 24;
-/// Average number of blocks that a lookup by range may read before pages are worthwhile. Above it writers
-/// at the same time have mixed their ids: the average hides lookups that read many times as many.
+/// Average number of blocks that a lookup by range may read before pages are worthwhile. Above it,
+/// concurrent writers have mixed their ids, and single lookups read up to eight blocks.
 const CANDIDATES_MAX: f64 = 1.25;
 /// Number of ids looked up to compute that average, however many there are.
 const ASKED: usize = 1024;
