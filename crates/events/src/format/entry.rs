@@ -65,9 +65,11 @@ pub(crate) fn events_digest(ends: &[u8], leaves: &[u8]) -> [u8; 32] {
 /// * `hashes`: of its leaves, which the tree needs anyway.
 pub(crate) fn leaves_digest(hashes: &[Hash]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
-    hashes.iter().for_each(|hash| {
-        hasher.update(&hash.0);
-    });
+    // BLAKE3 is several times slower when its input comes in small pieces.
+    for part in hashes.chunks(512) {
+        let bytes: Vec<_> = part.iter().map(|hash| hash.0).collect();
+        hasher.update(bytes.as_flattened());
+    }
     *hasher.finalize().as_bytes()
 }
 
@@ -94,10 +96,10 @@ impl BatchEntry<'_> {
     /// What its code is made of.
     ///
     /// * `hashes`: returns those of its leaves; used only without a note.
-    pub(crate) fn authenticated(&self, hashes: impl FnOnce() -> Vec<Hash>) -> Vec<u8> {
+    pub(crate) fn authenticated<'h>(&self, hashes: impl FnOnce() -> &'h [Hash]) -> Vec<u8> {
         let events = match self.note {
             Some(_) => events_digest(&ends(&self.ends), self.leaves),
-            None => leaves_digest(&hashes()),
+            None => leaves_digest(hashes()),
         };
         let count = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
         authenticated(self.first_seq, count, self.note.unwrap_or_default(), &events)

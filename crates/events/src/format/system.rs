@@ -22,6 +22,14 @@ pub fn is_reserved(stream: &str) -> bool {
     stream.starts_with(SYSTEM_STREAM)
 }
 
+/// Whether the tags of a leaf are those of an entry of the store itself.
+pub(crate) fn is_own(tags: &[u8]) -> bool {
+    // Severity, then the stream with its length.
+    let Some((_, rest)) = tags.split_first() else { return false };
+    let Some((&size, rest)) = rest.split_first() else { return false };
+    usize::from(size) == SYSTEM_STREAM.len() && rest.starts_with(SYSTEM_STREAM.as_bytes())
+}
+
 /// A retention rule, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,4 +8,4 @@ mod table;
 
 pub(crate) use merge::Merge;
 pub(crate) use run::Run;
-pub(crate) use table::Table;
+pub(crate) use table::{JOINED_SIZE_MAX, Table};

@@ -14,7 +14,7 @@ use crate::event::EventId;
 /// Number of runs of one size that are joined.
 const JOINED: usize = 8;
 /// Maximum size in bytes of joined leaves: large events already form few runs.
-const JOINED_SIZE_MAX: usize = 8 << 20;
+pub(crate) const JOINED_SIZE_MAX: usize = 8 << 20;
 /// Number of sizes that are joined: 8, 64, 512 and 4,096 events.
 const LEVELS: u32 = 4;
 

@@ -23,7 +23,7 @@ use super::journal::Journal;
 use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
-use super::replay::Replayed;
+use super::replay::{Limits, Replayed};
 use super::seal::FileKey;
 use super::sealing::{Entries, SmallFiles, read_key};
 use super::signal::Signal;
@@ -32,7 +32,8 @@ use super::view::{Stored, View};
 use super::{Checkpoints, Inner, Sequencer, Store, newest, replay};
 use crate::batch::BATCH_SIZE_MAX;
 use crate::checkpoint::{History, SigningKey, create_key};
-use crate::memory::{Run, Table};
+use crate::format::system::SystemEntry;
+use crate::memory::Table;
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
 
@@ -196,10 +197,10 @@ impl Inner {
             let path = inner.dir.join("manifest");
             inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
         }
-        inner.replay(&log, recovered)?;
+        let system = inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
         inner.refuse_cut_history();
-        inner.judge_unsigned()?;
+        inner.judge_unsigned(system)?;
         inner.seal_or_warn();
         Ok(inner)
     }
@@ -269,50 +270,58 @@ impl Inner {
         })
     }
 
-    /// Fills memory tables from the log. Full tables wait for the flush thread.
-    fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
+    /// Fills memory tables from the log, and returns the store's own entries there. Full tables wait
+    /// for the flush thread.
+    fn replay(
+        &self,
+        log: &Log,
+        recovered: &mut Recovered,
+    ) -> Result<Vec<(u64, SystemEntry)>, OpenError> {
         let mut sequencer = self.sequencer.lock();
         let manifest = self.manifest.lock().clone();
         let entries = Entries::of(&manifest, self.file_key.as_ref(), self.signed_size());
+        let limits = Limits::of(&self.options, manifest.flushed_seq);
         let from = Lsn(manifest.log_position);
-        replay::read(log, from, entries, &mut |Replayed { lsn, next, run, note }| {
-            match note {
-                Ok(Some(note)) => self.requests.lock().add(note),
-                Ok(None) => {}
-                Err(reason) => self.ignore_note(lsn, reason),
+        let mut system = Vec::new();
+        replay::read(log, from, (entries, limits), &mut |mut replayed| {
+            for (lsn, note) in replayed.notes.drain(..) {
+                match note {
+                    Ok(note) => self.requests.lock().add(note),
+                    Err(reason) => self.ignore_note(lsn, reason),
+                }
             }
-            self.take_back(&mut sequencer, lsn, next, run, recovered)
+            if replayed.run.end_seq() > sequencer.next_seq {
+                system.append(&mut replayed.system);
+                self.take_back(&mut sequencer, replayed, recovered)?;
+            }
+            Ok(())
         })?;
         self.show(sequencer.next_seq);
-        Ok(())
+        Ok(system)
     }
 
     /// Adds a run of the log to memory.
     fn take_back(
         &self,
         sequencer: &mut Sequencer,
-        lsn: Lsn,
-        next: Lsn,
-        run: Run,
+        replayed: Replayed,
         recovered: &mut Recovered,
     ) -> Result<(), OpenError> {
-        if run.end_seq() <= sequencer.next_seq {
-            return Ok(());
-        }
+        let Replayed { lsns, run, hashes, .. } = replayed;
         if run.first_seq != sequencer.next_seq {
             let reason = "its first event does not follow the last one";
-            return Err(OpenError::Entry { lsn: lsn.0, reason });
+            return Err(OpenError::Entry { lsn: lsns.start.0, reason });
         }
         recovered.events_from_log += run.len() as u64;
         recovered.bytes_from_log += run.leaf_bytes().len() as u64;
         sequencer.next_seq = run.end_seq();
-        sequencer.log_end = next;
+        sequencer.log_end = lsns.end;
         // When it arrived is not known any more: not later than now.
         sequencer.active.receive(self.now_ns());
         let run = sequencer.active.push(run);
         if let Some(tree) = &self.tree {
-            // The tree hashes the leaves later: proofs wait for that, reading does not.
-            tree.push(Leaves::Run(run), next);
+            // Leaves without hashes are hashed later: proofs wait for that, reading does not.
+            tree.push(hashes.map_or(Leaves::Run(run), Leaves::Hashed), lsns.end);
         }
         if sequencer.active.len() >= self.options.memory_table_events
             || sequencer.active.size() >= self.options.memory_table_size

@@ -19,7 +19,7 @@ use super::{AppendError, Inner, Promise, ReadError};
 use crate::batch::{Batch, BatchError};
 use crate::event::{Draft, Severity};
 use crate::format::system::{
-    PolicyEntry, PruneEntry, RANGES_MAX, RecordingEntry, RuleEntry, SYSTEM_STREAM, SystemEntry,
+    PolicyEntry, PruneEntry, RANGES_MAX, RecordingEntry, RuleEntry, SystemEntry, is_own,
 };
 use crate::format::{leaf, tree};
 use crate::merkle::{Hash, Tree};
@@ -213,13 +213,19 @@ impl Inner {
 
     /// Refuses to sign entries that no checkpoint covers and that contradict the events: others
     /// may have written them into the log.
-    pub(super) fn judge_unsigned(&self) -> Result<(), OpenError> {
+    ///
+    /// * `replayed`: the store's own entries in the log, with their positions.
+    pub(super) fn judge_unsigned(
+        &self,
+        replayed: Vec<(u64, SystemEntry)>,
+    ) -> Result<(), OpenError> {
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let latest = checkpoints.lock().latest.as_ref().map(|(latest, _)| latest.clone());
         let signed = latest.as_ref().map_or(0, |latest| latest.size);
         let recorded = latest.is_some_and(|latest| latest.is_recorded());
         let view = self.view();
-        for (seq, entry) in unsigned(&view, signed)? {
+        let replayed = replayed.into_iter().filter(|(seq, _)| *seq >= signed);
+        for (seq, entry) in unsigned(&view, signed)?.into_iter().chain(replayed) {
             let wrong = match &entry {
                 SystemEntry::Policy(_) | SystemEntry::Unused(_) => false,
                 SystemEntry::Recording(_) => recorded,
@@ -277,44 +283,24 @@ pub(super) fn root_of(hashes: impl Iterator<Item = Hash>) -> Hash {
     tree.root()
 }
 
-/// The store's own entries from position `from` on.
+/// The store's own entries from position `from` on, in segments.
 fn unsigned(view: &View, from: u64) -> Result<Vec<(u64, SystemEntry)>, OpenError> {
     let mut found = Vec::new();
-    let mut take = |seq: u64, leaf: &[u8]| {
-        let entry = leaf::decode(leaf).ok().as_ref().and_then(SystemEntry::decode);
-        found.extend(entry.map(|entry| (seq, entry)));
-    };
     let mut bytes = Vec::new();
     for stored in view.segments.iter().filter(|stored| stored.entry.end_seq > from) {
         for number in stored.segment.blocks_of_seq(from..u64::MAX) {
             let block = stored.segment.read_block(number as usize).map_err(OpenError::Segment)?;
             for row in (0..block.len()).filter(|&row| block.seq(row) >= from) {
-                if is_system(block.tags(row)) {
+                if is_own(block.tags(row)) {
                     bytes.clear();
                     block.leaf(row, &mut bytes);
-                    take(block.seq(row), &bytes);
+                    let entry = leaf::decode(&bytes).ok().as_ref().and_then(SystemEntry::decode);
+                    found.extend(entry.map(|entry| (block.seq(row), entry)));
                 }
             }
         }
     }
-    for run in view.tables.iter().flat_map(|table| table.runs()) {
-        for index in 0..run.len() {
-            let seq = run.first_seq + index as u64;
-            let leaf = run.leaf(index);
-            if seq >= from && leaf::split(leaf).is_ok_and(|parts| is_system(parts.tags)) {
-                take(seq, leaf);
-            }
-        }
-    }
     Ok(found)
-}
-
-/// Whether the tags of a leaf are those of an entry of the store itself.
-fn is_system(tags: &[u8]) -> bool {
-    // Severity, then the stream with its length.
-    let Some((_, rest)) = tags.split_first() else { return false };
-    let Some((&size, rest)) = rest.split_first() else { return false };
-    usize::from(size) == SYSTEM_STREAM.len() && rest.starts_with(SYSTEM_STREAM.as_bytes())
 }
 
 /// Whether every event that the entry at `seq` names is before it and present.

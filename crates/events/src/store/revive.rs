@@ -12,7 +12,7 @@ use forebay_log::Lsn;
 use super::error::OpenError;
 use super::open::open_log;
 use super::proofs::Source;
-use super::replay::{self, Replayed};
+use super::replay::{self, Limits, Replayed};
 use super::sealing::Entries;
 use super::view::View;
 use super::{Inner, Sequencer};
@@ -45,16 +45,17 @@ impl Inner {
         let entries = Entries::of(&manifest, self.file_key.as_ref(), signed);
         let (mut end_seq, mut log_end) = (manifest.flushed_seq, from);
         let mut read_end = from;
-        replay::read(&log, from, entries, &mut |Replayed { lsn, next, run, .. }| {
-            read_end = next;
+        let limits = Limits::of(&self.options, manifest.flushed_seq);
+        replay::read(&log, from, (entries, limits), &mut |Replayed { lsns, run, .. }| {
+            read_end = lsns.end;
             if run.end_seq() <= end_seq {
                 return Ok(());
             }
             if run.first_seq != end_seq || run.end_seq() > sequencer.next_seq {
                 let reason = "its events differ from those that were appended there";
-                return Err(OpenError::Entry { lsn: lsn.0, reason });
+                return Err(OpenError::Entry { lsn: lsns.start.0, reason });
             }
-            (end_seq, log_end) = (run.end_seq(), next);
+            (end_seq, log_end) = (run.end_seq(), lsns.end);
             Ok(())
         })?;
         let promised = signed.max(self.visible());

@@ -26,6 +26,7 @@ use crate::checkpoint::{SigningKey, load_key};
 use crate::format::entry::{self, BatchEntry};
 use crate::format::request::RequestNote;
 use crate::format::system::{SystemEntry, UnusedEntry};
+use crate::merkle::Hash;
 
 /// The store's key; `None` if there is none yet.
 pub(super) fn read_key(fs: &dyn FileSystem, dir: &Path) -> Result<Option<SigningKey>, OpenError> {
@@ -103,6 +104,8 @@ pub(super) struct Judged {
     pub(super) note: Result<Option<RequestNote>, &'static str>,
     /// Why its events are not used.
     pub(super) events: Result<(), &'static str>,
+    /// The hashes of its leaves, if its code is made of them.
+    pub(super) hashes: Option<Vec<Hash>>,
 }
 
 impl<'a> Entries<'a> {
@@ -119,11 +122,12 @@ impl<'a> Entries<'a> {
     pub(super) fn judge(&self, lsn: u64, batch: &BatchEntry<'_>) -> Result<Judged, &'static str> {
         let unsigned = !batch.ends.is_empty() && batch.end_seq() > self.signed;
         if batch.note.is_none() && !unsigned {
-            return Ok(Judged { note: Ok(None), events: Ok(()) });
+            return Ok(Judged { note: Ok(None), events: Ok(()), hashes: None });
         }
+        let mut hashes = None;
         let is_early = self.sealed_from.is_some_and(|from| lsn < from);
         let valid = match (batch.code, self.sealed_from) {
-            (Some(code), _) => self.confirms(batch, code),
+            (Some(code), _) => self.confirms(batch, code, &mut hashes),
             (None, Some(_)) if !is_early => Err("it has no authentication code: another wrote it"),
             (None, _) => Ok(()),
         };
@@ -133,13 +137,19 @@ impl<'a> Entries<'a> {
             (Some(_), Ok(())) if batch.code.is_none() && is_early => Ok(None),
             (Some(bytes), Ok(())) => Ok(Some(RequestNote::decode(bytes)?)),
         };
-        Ok(Judged { note, events: if unsigned { valid } else { Ok(()) } })
+        Ok(Judged { note, events: if unsigned { valid } else { Ok(()) }, hashes })
     }
 
-    fn confirms(&self, batch: &BatchEntry<'_>, code: &Code) -> Result<(), &'static str> {
+    fn confirms(
+        &self,
+        batch: &BatchEntry<'_>,
+        code: &Code,
+        hashes: &mut Option<Vec<Hash>>,
+    ) -> Result<(), &'static str> {
         let kind = if batch.note.is_some() { Kind::Note } else { Kind::Batch };
         let valid = self.key.is_some_and(|(key, log_id)| {
-            key.confirms(kind, log_id, &batch.authenticated(|| batch.hashes()), code)
+            let what = batch.authenticated(|| hashes.insert(batch.hashes()));
+            key.confirms(kind, log_id, &what, code)
         });
         if valid { Ok(()) } else { Err(UNAUTHENTIC) }
     }
