@@ -333,18 +333,28 @@ pub(crate) fn join(parts: &Parts<'_>, out: &mut Vec<u8>) {
 /// # Errors
 /// [`DecodeError`] if the bytes are not what [`encode`] writes.
 pub fn decode(leaf: &[u8]) -> Result<Event<'_>, DecodeError> {
-    if leaf.len() > LEAF_SIZE_MAX {
-        return Err(bad("it is too large"));
-    }
     let parts = split(leaf)?;
     let tags = tags(parts.tags)?;
-    if tags.digested
-        && !tree::is_large(
-            leaf.len(),
-            parts.tags.len(),
-            if tags.time_source == TimeSource::Unknown { 2 } else { 1 },
-        )
-    {
+    let (raw, attributes) = body(&parts, &tags, leaf.len())?;
+    Ok(Event { id: parts.id, timestamp_ns: parts.timestamp_ns, tags, raw, attributes })
+}
+
+/// Reads raw bytes and attributes of a leaf whose tags are decoded.
+///
+/// * `size`: of the leaf.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn body<'a>(
+    parts: &Parts<'a>,
+    tags: &Tags<'_>,
+    size: usize,
+) -> Result<(&'a [u8], Attributes<'a>), DecodeError> {
+    if size > LEAF_SIZE_MAX {
+        return Err(bad("it is too large"));
+    }
+    let mark_size = if tags.time_source == TimeSource::Unknown { 2 } else { 1 };
+    if tags.digested && !tree::is_large(size, parts.tags.len(), mark_size) {
         return Err(bad("it is too small for a digest"));
     }
     let mut rest = parts.body;
@@ -358,7 +368,7 @@ pub fn decode(leaf: &[u8]) -> Result<Event<'_>, DecodeError> {
     if count > ATTRIBUTES_MAX {
         return Err(bad("it has too many attributes"));
     }
-    Ok(Event { id: parts.id, timestamp_ns: parts.timestamp_ns, tags, raw, attributes })
+    Ok((raw, attributes))
 }
 
 /// Reads the tags of a leaf.

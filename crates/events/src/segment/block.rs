@@ -123,8 +123,20 @@ impl Block {
     /// The tags of a row, as in its leaf.
     #[must_use]
     pub fn tags(&self, row: usize) -> &[u8] {
-        let tag = self.tag_of.get(row).copied().unwrap_or_default() as usize;
-        let (start, end) = self.tags.get(tag).copied().unwrap_or_default();
+        self.tags_at(self.tags.get(self.tag_number(row)).copied().unwrap_or_default())
+    }
+
+    /// Where the tags of a row are among the [distinct ones](Self::distinct_tags).
+    pub(crate) fn tag_number(&self, row: usize) -> usize {
+        self.tag_of.get(row).copied().unwrap_or_default() as usize
+    }
+
+    /// The tags of all rows, each once.
+    pub(crate) fn distinct_tags(&self) -> impl Iterator<Item = &[u8]> {
+        self.tags.iter().map(|&range| self.tags_at(range))
+    }
+
+    fn tags_at(&self, (start, end): (u32, u32)) -> &[u8] {
         self.raw.get(start as usize..end as usize).unwrap_or_default()
     }
 
@@ -139,13 +151,17 @@ impl Block {
 
     /// Appends the canonical leaf of a row.
     pub fn leaf(&self, row: usize, out: &mut Vec<u8>) {
-        let parts = Parts {
+        leaf::join(&self.parts(row), out);
+    }
+
+    /// The parts of a row's leaf.
+    pub(crate) fn parts(&self, row: usize) -> Parts<'_> {
+        Parts {
             id: self.id(row),
             timestamp_ns: self.timestamp_ns(row),
             tags: self.tags(row),
             body: self.body(row),
-        };
-        leaf::join(&parts, out);
+        }
     }
 
     /// The rows with an id.

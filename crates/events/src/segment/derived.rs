@@ -8,6 +8,7 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use forebay_base::checksum::crc32c;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -32,6 +33,8 @@ pub(crate) struct Derived {
     leaf_bytes: u64,
     /// The sum over the keyed hashes of all entries that the id pages must have.
     ids: u128,
+    /// The same sum over those that they have.
+    listed: u128,
 }
 
 impl Derived {
@@ -40,21 +43,23 @@ impl Derived {
         self.keys.extend(other.keys);
         self.leaf_bytes += other.leaf_bytes;
         self.ids = self.ids.wrapping_add(other.ids);
+        self.listed = self.listed.wrapping_add(other.listed);
     }
 }
 
 /// The keyed hash of an entry of an id page. Sums of these are equal only for the same entries: one
 /// who does not know the key cannot choose others with the same sum.
 fn entry_hash(page: u64, fingerprint: u16, block: u32, key: u64) -> u128 {
-    let mut bytes = [0; 14];
-    let fields = page.to_le_bytes().into_iter().chain(fingerprint.to_le_bytes());
-    bytes.iter_mut().zip(fields.chain(block.to_le_bytes())).for_each(|(to, from)| *to = from);
-    xxh3_128_with_seed(&bytes, key)
+    // Written as the words that the hash reads: a processor waits where these differ.
+    let low = u64::from(fingerprint) << 32 | u64::from(block);
+    let words = u128::from(page) | u128::from(low) << 64;
+    xxh3_128_with_seed(&words.to_le_bytes(), key)
 }
 
 impl Segment {
     /// Compares index entry and filter of a block with its rows, and adds the block to `derived`.
     ///
+    /// * `leaf_bytes`: of all its rows.
     /// * `key`: random, the same for all blocks of the segment.
     ///
     /// # Errors
@@ -63,6 +68,7 @@ impl Segment {
         &self,
         number: usize,
         block: &Block,
+        leaf_bytes: u64,
         key: u64,
         derived: &mut Derived,
     ) -> Result<(), SegmentError> {
@@ -90,11 +96,27 @@ impl Segment {
                 derived.ids = derived.ids.wrapping_add(hash);
             }
         }
-        let mut bytes = Vec::new();
-        for row in 0..block.len() {
-            bytes.clear();
-            block.leaf(row, &mut bytes);
-            derived.leaf_bytes += bytes.len() as u64;
+        derived.leaf_bytes += leaf_bytes;
+        Ok(())
+    }
+
+    /// Adds a range of id pages to `derived`.
+    ///
+    /// * `key`: as for the blocks.
+    ///
+    /// # Errors
+    /// [`SegmentError::Damaged`], [`SegmentError::Io`].
+    pub(crate) fn add_id_pages(
+        &self,
+        pages: Range<u64>,
+        key: u64,
+        derived: &mut Derived,
+    ) -> Result<(), SegmentError> {
+        for page in pages {
+            for (fingerprint, block) in self.id_page(page)? {
+                let hash = entry_hash(page, fingerprint, block, key);
+                derived.listed = derived.listed.wrapping_add(hash);
+            }
         }
         Ok(())
     }
@@ -102,8 +124,8 @@ impl Segment {
     /// Compares id pages and footer with what all blocks add up to.
     ///
     /// # Errors
-    /// [`SegmentError::Damaged`]: what differs. [`SegmentError::Io`].
-    pub(crate) fn check_derived(&self, mut derived: Derived, key: u64) -> Result<(), SegmentError> {
+    /// [`SegmentError::Damaged`]: what differs.
+    pub(crate) fn check_derived(&self, mut derived: Derived) -> Result<(), SegmentError> {
         let info = self.info();
         derived.keys.sort_unstable();
         if !derived.keys.is_sorted_by(|before, next| before.2 < next.1) {
@@ -117,14 +139,7 @@ impl Segment {
         if info.leaf_bytes != derived.leaf_bytes {
             return Err(self.damaged(0, "the size in its footer is not that of its events"));
         }
-        let Some(pages) = self.id_pages() else { return Ok(()) };
-        let mut sum = 0u128;
-        for page in 0..pages {
-            for (fingerprint, block) in self.id_page(page)? {
-                sum = sum.wrapping_add(entry_hash(page, fingerprint, block, key));
-            }
-        }
-        if sum == derived.ids {
+        if derived.ids == derived.listed {
             return Ok(());
         }
         Err(self.damaged(0, "its id pages are not those of its events"))
@@ -147,13 +162,24 @@ impl Segment {
 
 /// Whether an entry of the index is the one that a writer makes for a block.
 fn describes(info: &BlockInfo, block: &Block) -> bool {
-    let rows = || 0..block.len();
-    let times = || rows().map(|row| block.timestamp_ns(row));
-    let (seqs, ids) = (|| rows().map(|row| block.seq(row)), || rows().map(|row| block.id(row)));
-    (times().min(), times().max()) == (Some(info.time_min_ns), Some(info.time_max_ns))
-        && (seqs().min(), seqs().max()) == (Some(info.seq_min), Some(info.seq_max))
-        && (ids().min(), ids().max()) == (Some(info.id_min), Some(info.id_max))
-        && info.rows as usize == block.len()
+    let row = |row| {
+        let (time, seq, id) = (block.timestamp_ns(row), block.seq(row), block.id(row));
+        ((time, time), (seq, seq), (id, id))
+    };
+    let ranges = (0..block.len()).map(row).reduce(|(times, seqs, ids), (time, seq, id)| {
+        (join(times, time), join(seqs, seq), join(ids, id))
+    });
+    let (times, seqs, ids) = (
+        (info.time_min_ns, info.time_max_ns),
+        (info.seq_min, info.seq_max),
+        (info.id_min, info.id_max),
+    );
+    ranges == Some((times, seqs, ids)) && info.rows as usize == block.len()
+}
+
+/// The range over two ranges.
+fn join<T: Ord>(one: (T, T), other: (T, T)) -> (T, T) {
+    (one.0.min(other.0), one.1.max(other.1))
 }
 
 impl Segment {
@@ -165,27 +191,22 @@ impl Segment {
             terms.extend(Term::of_address(ip));
             false
         };
-        let mut before: &[u8] = &[];
-        for row in 0..block.len() {
-            let mut body = block.body(row);
-            if block.tags(row) != before {
-                before = block.tags(row);
-                let Ok(tags) = leaf::tags(before) else { continue };
-                let texts = [
-                    (Field::Stream, tags.stream),
-                    (Field::Kind, tags.kind),
-                    (Field::Host, tags.host),
-                ];
-                for (field, text) in texts {
-                    terms.insert(Term::of(field, text.as_bytes()));
-                }
-                if self.has_tag_ip() {
-                    terms.extend(tags.ip.map(Term::of_ip));
-                }
-                if named {
-                    addresses::any_of_tags(&tags, &mut |ip| put(&mut terms, ip));
-                }
+        for tags in block.distinct_tags() {
+            let Ok(tags) = leaf::tags(tags) else { continue };
+            let texts =
+                [(Field::Stream, tags.stream), (Field::Kind, tags.kind), (Field::Host, tags.host)];
+            for (field, text) in texts {
+                terms.insert(Term::of(field, text.as_bytes()));
             }
+            if self.has_tag_ip() {
+                terms.extend(tags.ip.map(Term::of_ip));
+            }
+            if named {
+                addresses::any_of_tags(&tags, &mut |ip| put(&mut terms, ip));
+            }
+        }
+        for row in (0..block.len()).take_while(|_| named || words) {
+            let mut body = block.body(row);
             if named {
                 addresses::any_of_body(body, &mut |ip| put(&mut terms, ip));
             }

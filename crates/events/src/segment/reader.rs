@@ -382,7 +382,7 @@ impl Segment {
     }
 
     /// Number of id pages, if there are any.
-    pub(super) fn id_pages(&self) -> Option<u64> {
+    pub(crate) fn id_pages(&self) -> Option<u64> {
         self.directory.as_ref().map(Directory::pages)
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::merkle::{Hash, TILE_WIDTH, Tree};
 
 const TILE: u64 = TILE_WIDTH as u64;
@@ -31,6 +33,10 @@ impl Mask {
         }
     }
 
+    fn inverse(self) -> Self {
+        Self(self.0.map(|word| !word))
+    }
+
     fn join(&mut self, other: Self) {
         self.0.iter_mut().zip(other.0).for_each(|(word, more)| *word |= more);
     }
@@ -40,19 +46,42 @@ impl Mask {
 #[derive(Debug)]
 struct Tile {
     number: u64,
-    leaves: Box<[Option<Hash>]>,
-    known: usize,
+    leaves: Box<[Hash]>,
+    known: Mask,
+}
+
+impl Tile {
+    fn new(number: u64) -> Self {
+        let leaves = vec![Hash::default(); TILE_WIDTH].into_boxed_slice();
+        Self { number, leaves, known: Mask::default() }
+    }
+
+    /// Adds a leaf; `false`: it is known already.
+    fn put(&mut self, place: usize, hash: Hash) -> bool {
+        if self.known.has(place as u64) {
+            return false;
+        }
+        if let Some(leaf) = self.leaves.get_mut(place) {
+            *leaf = hash;
+        }
+        self.known.set(place as u64);
+        true
+    }
+
+    fn leaf(&self, place: usize) -> Option<Hash> {
+        self.leaves.get(place).filter(|_| self.known.has(place as u64)).copied()
+    }
 }
 
 /// Leaves and roots by tile.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
-    roots: HashMap<u64, Hash>,
+    roots: HashMap<u64, Hash, RandomState>,
     /// Of which leaves only the hash is left, by tile.
     stubs: HashMap<u64, Mask>,
     /// The tile of the last addition: the next leaf mostly belongs to it too.
     current: Option<Tile>,
-    open: HashMap<u64, Tile>,
+    open: HashMap<u64, Tile, RandomState>,
     /// A position that was added more than once: one of its events may hide the other.
     twice: Option<u64>,
 }
@@ -71,24 +100,15 @@ impl Leaves {
             }
         }
         let open = &mut self.open;
-        let tile = self.current.get_or_insert_with(|| {
-            open.remove(&number).unwrap_or_else(|| Tile {
-                number,
-                leaves: vec![None; TILE_WIDTH].into_boxed_slice(),
-                known: 0,
-            })
-        });
-        if let Some(slot) = tile.leaves.get_mut(place) {
-            if slot.replace(hash).is_some() {
-                self.twice = Some(seq);
-            } else {
-                tile.known += 1;
-            }
+        let tile = self
+            .current
+            .get_or_insert_with(|| open.remove(&number).unwrap_or_else(|| Tile::new(number)));
+        if !tile.put(place, hash) {
+            self.twice = Some(seq);
         }
-        if tile.known == TILE_WIDTH {
-            let whole: Vec<Hash> = tile.leaves.iter().flatten().copied().collect();
+        if tile.known == Mask::ALL {
             let mut tree = Tree::new();
-            tree.push(&whole);
+            tree.push(&tile.leaves);
             self.roots.insert(number, tree.root());
             self.current = None;
         }
@@ -107,11 +127,7 @@ impl Leaves {
             return absent;
         }
         let Some(tile) = self.tile(number) else { return Mask::ALL };
-        for (place, leaf) in (0..).zip(&tile.leaves) {
-            if leaf.is_none() {
-                absent.set(place);
-            }
-        }
+        absent.join(tile.known.inverse());
         absent
     }
 
@@ -127,9 +143,9 @@ impl Leaves {
             }
         }
         for tile in other.open.into_values().chain(other.current) {
-            for (place, hash) in (0..).zip(tile.leaves) {
-                if let Some(hash) = hash {
-                    self.put(tile.number * TILE + place, hash);
+            for place in 0..TILE_WIDTH {
+                if let Some(hash) = tile.leaf(place) {
+                    self.put(tile.number * TILE + place as u64, hash);
                 }
             }
         }
@@ -157,6 +173,6 @@ impl Leaves {
 
     /// A leaf of a tile that is not complete.
     pub(super) fn leaf(&self, number: u64, place: usize) -> Option<Hash> {
-        *self.tile(number)?.leaves.get(place)?
+        self.tile(number)?.leaf(place)
     }
 }

@@ -11,12 +11,15 @@ use uuid::Uuid;
 
 use super::leaves::Leaves;
 use super::{Fault, hash_all};
-use crate::format::system::SystemEntry;
+use crate::format::leaf;
+use crate::format::system::{self, SystemEntry};
 use crate::segment::{Derived, Segment};
 use crate::store::manifest::{Manifest, SegmentEntry, segment_path};
 
 /// Number of blocks that a thread processes at a time.
 const BLOCKS: usize = 64;
+/// Number of id pages that a thread processes at a time.
+const PAGES: usize = 512;
 
 /// The result.
 #[derive(Debug, Default)]
@@ -79,6 +82,7 @@ pub(super) type Placed = (u64, usize, Fault);
 enum Work {
     Digest(usize),
     Blocks(usize, Range<usize>),
+    IdPages(usize, Range<u64>),
     Stubs(usize),
 }
 
@@ -143,11 +147,11 @@ pub(super) fn read(
     });
     let (mut read, mut faults) = sum.into_inner();
     for opened in opened {
-        let Opened { derived, key, entry, path, segment } = opened;
+        let Opened { derived, entry, path, segment, .. } = opened;
         let derived = std::mem::take(&mut *derived.lock());
         // What was damaged adds up to nothing.
         if faults.iter().all(|(number, ..)| *number != entry.number)
-            && let Err(error) = segment.check_derived(derived, *key)
+            && let Err(error) = segment.check_derived(derived)
         {
             let found = chain(&error).to_string();
             let path = path.clone();
@@ -190,6 +194,12 @@ fn works(opened: &[Opened<'_>]) -> Vec<Work> {
                 .step_by(BLOCKS)
                 .map(|first| Work::Blocks(at, first..count.min(first + BLOCKS))),
         );
+        let pages = opened.segment.id_pages().unwrap_or(0);
+        works.extend(
+            (0..pages)
+                .step_by(PAGES)
+                .map(|first| Work::IdPages(at, first..pages.min(first + PAGES as u64))),
+        );
         works.push(Work::Stubs(at));
     }
     works
@@ -214,7 +224,8 @@ impl Hasher {
         merkle: bool,
         read: &mut Read,
     ) -> Result<(), FoundFault<'a>> {
-        let (Work::Digest(at) | Work::Blocks(at, _) | Work::Stubs(at)) = work;
+        let (Work::Digest(at) | Work::Blocks(at, _) | Work::IdPages(at, _) | Work::Stubs(at)) =
+            work;
         let Some(opened) = opened.get(*at) else { return Ok(()) };
         let text = |error: &dyn std::error::Error| chain(error).to_string();
         match work {
@@ -232,6 +243,14 @@ impl Hasher {
                     self.block(opened, number, merkle, read, &mut derived)
                         .map_err(|error| (opened, number, text(&error)))?;
                 }
+                opened.derived.lock().absorb(derived);
+            }
+            Work::IdPages(_, pages) => {
+                let mut derived = Derived::default();
+                opened
+                    .segment
+                    .add_id_pages(pages.clone(), opened.key, &mut derived)
+                    .map_err(|error| (opened, usize::MAX - 2, text(&error)))?;
                 opened.derived.lock().absorb(derived);
             }
             Work::Stubs(_) => {
@@ -263,23 +282,31 @@ impl Hasher {
         let block = segment.read_block(number)?;
         self.bytes.clear();
         self.ends.clear();
+        // Many rows have the same tags.
+        let tags: Vec<_> = block.distinct_tags().map(leaf::tags).collect();
         for row in 0..block.len() {
+            let parts = block.parts(row);
             let start = self.bytes.len();
-            block.leaf(row, &mut self.bytes);
+            leaf::join(&parts, &mut self.bytes);
             self.ends.push(self.bytes.len());
-            let leaf = self.bytes.get(start..).unwrap_or_default();
-            let Ok(event) = crate::format::leaf::decode(leaf) else {
-                return Err(segment.no_event(block.seq(row)));
+            let valid = match tags.get(block.tag_number(row)) {
+                Some(Ok(tags)) => leaf::body(&parts, tags, self.bytes.len() - start).is_ok(),
+                _ => false,
             };
-            if let Some(entry) = SystemEntry::decode(&event) {
-                read.entries.push((block.seq(row), entry));
+            if !valid {
+                return Err(segment.no_event(block.seq(row)));
+            }
+            if system::is_own(parts.tags) {
+                let event = leaf::decode(self.bytes.get(start..).unwrap_or_default()).ok();
+                let entry = event.as_ref().and_then(SystemEntry::decode);
+                read.entries.extend(entry.map(|entry| (block.seq(row), entry)));
             }
         }
         // No reader would find an event that is not where the index says.
         if let Some(seq) = segment.misplaced(number, &block) {
             return Err(segment.no_event(seq));
         }
-        segment.check_block(number, &block, opened.key, derived)?;
+        segment.check_block(number, &block, self.bytes.len() as u64, opened.key, derived)?;
         if merkle {
             hash_all(&self.bytes, &self.ends, &mut self.hashes);
             for (row, &hash) in self.hashes.iter().enumerate() {
