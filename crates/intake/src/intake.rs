@@ -247,6 +247,8 @@ impl Intake {
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),
             expiry: Expiry::default(),
+            #[cfg(feature = "thumbnails")]
+            thumbnails: crate::thumbnails::Thumbnails::default(),
             search: search.clone(),
             needed_since: OnceLock::new(),
             held_from: OnceLock::new(),

@@ -50,6 +50,7 @@ pub mod rules;
 pub mod search;
 mod shared;
 mod space;
+pub mod thumbnails;
 pub mod upload;
 pub mod uploads;
 mod verifier;

@@ -24,6 +24,8 @@ struct Meters {
     files_deleted: Counter,
     files_expired: Counter,
     files_routed: Counter,
+    #[cfg(feature = "thumbnails")]
+    thumbnails: [Counter; 3],
     bytes_in: Counter,
     bytes_out: Counter,
     documents_accepted: Counter,
@@ -73,6 +75,9 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     files_deleted: counter!("forebay_intake_files_deleted_total"),
     files_expired: counter!("forebay_intake_files_expired_total"),
     files_routed: counter!("forebay_intake_files_routed_total"),
+    #[cfg(feature = "thumbnails")]
+    thumbnails: ["made", "kept", "refused"]
+        .map(|result| counter!("forebay_intake_thumbnails_total", "result" => result)),
     bytes_in: counter!("forebay_intake_received_bytes_total"),
     bytes_out: counter!("forebay_intake_sent_bytes_total"),
     documents_accepted: counter!("forebay_intake_documents_accepted_total"),
@@ -110,6 +115,20 @@ pub(crate) fn files_expired(count: u64) {
 
 pub(crate) fn file_routed() {
     METERS.files_routed.increment(1);
+}
+
+/// Counts a request for a thumbnail.
+///
+/// * `kept`: whether it was made before; `None`: there is none.
+#[cfg(feature = "thumbnails")]
+pub(crate) fn thumbnail(kept: Option<bool>) {
+    let [made, from_memory, refused] = &METERS.thumbnails;
+    match kept {
+        Some(false) => made,
+        Some(true) => from_memory,
+        None => refused,
+    }
+    .increment(1);
 }
 
 pub(crate) fn sent(bytes: u64) {

@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
     pub(crate) expiry: Expiry,
+    #[cfg(feature = "thumbnails")]
+    pub(crate) thumbnails: crate::thumbnails::Thumbnails,
     /// The search index, if there is one.
     pub(crate) search: Option<Arc<Search>>,
     /// Since when remembered requests may be needed, whatever their age: see

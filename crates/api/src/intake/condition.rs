@@ -168,6 +168,15 @@ pub(super) fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
     }
 }
 
+/// Whether the client has the answer with this tag, given without quotes.
+pub(super) fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+    match Tags::read(headers, &IF_NONE_MATCH) {
+        Ok(Some(Tags::Any)) => true,
+        Ok(Some(Tags::List(tags))) => tags.iter().any(|(found, _)| found == tag),
+        Ok(None) | Err(()) => false,
+    }
+}
+
 /// Whether a `Range` still refers to the bytes that the client has a part of.
 pub(super) fn range_applies(headers: &HeaderMap, file: &FileRecord) -> bool {
     let Some(value) = headers.get(IF_RANGE) else { return true };

@@ -10,6 +10,7 @@ use forebay_intake::StoredFile;
 use forebay_intake::answer::id_of;
 use forebay_intake::catalogue::FileRecord;
 use forebay_intake::classify::{HEAD_SIZE, is_active, is_utf8};
+use forebay_intake::thumbnails::SIZES;
 use forebay_intake::upload::FileBytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
@@ -19,12 +20,12 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::condition::{check_read, etag, not_modified, range_applies};
+use super::condition::{check_read, etag, names_tag, not_modified, range_applies};
 use super::details;
 use super::files::{name_key, not_found};
 use super::range::{Ranges, parse};
 use super::versions;
-use super::{Served, flag, problem, query, sending, unknown_option};
+use super::{Served, bad_option, flag, problem, query, sending, unknown_option};
 
 /// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -83,13 +84,53 @@ async fn answer(
     request: &Parts,
 ) -> Response {
     let answered = match found {
-        Ok(file) => match Opened::of(served, &file).await {
-            Ok(opened) => serve(served, &file, opened, request),
-            Err(error) => Err(error),
-        },
+        Ok(file) => by_options(served, &file, request).await,
         Err(error) => Err(error),
     };
     answered.unwrap_or_else(|error| problem::answer(&error, &request.headers))
+}
+
+async fn by_options(
+    served: &Served,
+    file: &StoredFile,
+    request: &Parts,
+) -> Result<Response, IntakeError> {
+    let options = Options::of(&request.uri)?;
+    if let Some(size) = options.thumbnail {
+        return thumbnail(served, file, size, request).await;
+    }
+    let opened = Opened::of(served, file).await?;
+    serve(served, file, opened, options, request)
+}
+
+/// Sends a small version of a picture.
+async fn thumbnail(
+    served: &Served,
+    stored: &StoredFile,
+    size: u32,
+    request: &Parts,
+) -> Result<Response, IntakeError> {
+    let file = &*stored.record;
+    let tag = format!("{}-{size}", file.digest.to_hex());
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    describe(headers, file, false, false);
+    // It is not the file: these would be wrong.
+    headers.remove(ACCEPT_RANGES);
+    headers.remove(CONTENT_TYPE);
+    insert(headers, ETAG, &format!("\"{tag}\""));
+    if names_tag(&request.headers, &tag) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(response);
+    }
+    let thumbnail = served.intake.thumbnail(stored, size).await?;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(thumbnail.mime));
+    headers.insert(CONTENT_LENGTH, thumbnail.bytes.len().into());
+    if request.method != Method::HEAD {
+        served.intake.sent(thumbnail.bytes.len() as u64);
+        *response.body_mut() = Body::from(thumbnail.bytes);
+    }
+    Ok(response)
 }
 
 /// What is known of a file's bytes before they are sent.
@@ -124,13 +165,13 @@ fn serve(
     served: &Served,
     stored: &StoredFile,
     opened: Opened,
+    options: Options,
     request: &Parts,
 ) -> Result<Response, IntakeError> {
     let file = &*stored.record;
-    let attachment = wants_attachment(&request.uri)?;
     check_read(&request.headers, file)?;
     let mut response = Response::new(Body::empty());
-    describe(response.headers_mut(), file, opened.is_utf8, attachment);
+    describe(response.headers_mut(), file, opened.is_utf8, options.attachment);
     if not_modified(&request.headers, file) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
@@ -180,17 +221,33 @@ fn serve(
     Ok(response)
 }
 
-fn wants_attachment(uri: &Uri) -> Result<bool, IntakeError> {
-    let mut attachment = false;
-    for (name, value) in query(uri) {
-        match name.as_str() {
-            "download" => attachment = flag(&name, &value)?,
-            // It has chosen the file.
-            "version" => {}
-            _ => return Err(unknown_option(&name, "download, version, versions")),
+/// How a file is sent.
+#[derive(Debug, Default, Clone, Copy)]
+struct Options {
+    /// As an attachment, whatever its type.
+    attachment: bool,
+    /// As a small picture of at most this width and height.
+    thumbnail: Option<u32>,
+}
+
+impl Options {
+    fn of(uri: &Uri) -> Result<Self, IntakeError> {
+        let mut options = Self::default();
+        for (name, value) in query(uri) {
+            match name.as_str() {
+                "download" => options.attachment = flag(&name, &value)?,
+                "thumbnail" => {
+                    let size = value.parse().ok().filter(|size| SIZES.contains(size));
+                    let wanted = format!("a number from {} to {}", SIZES.start(), SIZES.end());
+                    options.thumbnail = Some(size.ok_or_else(|| bad_option(&name, &wanted))?);
+                }
+                // It has chosen the file.
+                "version" => {}
+                _ => return Err(unknown_option(&name, "download, thumbnail, version, versions")),
+            }
         }
+        Ok(options)
     }
-    Ok(attachment)
 }
 
 /// A piece of a response's body.

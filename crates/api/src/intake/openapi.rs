@@ -183,6 +183,11 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
         .parameters(parameters)
         .parameters([
             query("download", Kind::Flag, "Send as an attachment even if the type is harmless"),
+            query(
+                "thumbnail",
+                Kind::Count(16, 1_024),
+                "Send a picture made small, of at most this width and height in pixels",
+            ),
             header("Range", "bytes=first-last; several ranges are allowed"),
             header("If-None-Match", "ETags that the client has"),
             header("If-Modified-Since", "Date of the client's copy"),
@@ -202,6 +207,9 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
             (400, "A parameter is invalid"),
             (404, "There is no such file"),
             (416, "The requested range does not exist"),
+            (422, "There is no thumbnail of the file"),
+            (429, "Too many thumbnails are being made"),
+            (501, "This build makes no thumbnails"),
         ])
 }
 

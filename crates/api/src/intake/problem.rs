@@ -60,6 +60,12 @@ pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Rejected { code: code @ "quota_exceeded", .. } => {
             (StatusCode::FORBIDDEN, code)
         }
+        IntakeError::Rejected { code: code @ "no_thumbnail", .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, code)
+        }
+        IntakeError::Rejected { code: code @ "not_built", .. } => {
+            (StatusCode::NOT_IMPLEMENTED, code)
+        }
         IntakeError::Rejected { code: code @ "target", .. } => (StatusCode::CONFLICT, code),
         IntakeError::Rejected { code, .. } => (StatusCode::BAD_REQUEST, code),
         IntakeError::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),

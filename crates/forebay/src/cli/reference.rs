@@ -77,8 +77,11 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
 }
 
 /// The parts that a build may leave out, and whether this one has them.
-const OPTIONAL: [(&str, bool); 2] =
-    [("mongodb", cfg!(feature = "mongodb")), ("sql", cfg!(feature = "sql"))];
+const OPTIONAL: [(&str, bool); 3] = [
+    ("mongodb", cfg!(feature = "mongodb")),
+    ("sql", cfg!(feature = "sql")),
+    ("thumbnails", cfg!(feature = "thumbnails")),
+];
 
 /// The optional parts that this build has. `peers`, which is for benchmarks alone, is never reported
 /// as left out.

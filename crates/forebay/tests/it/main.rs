@@ -59,6 +59,8 @@ mod process;
 mod rules;
 mod s3_client;
 mod support;
+#[cfg(feature = "thumbnails")]
+mod thumbnails;
 mod tls;
 mod tour;
 mod uploads_kill;
