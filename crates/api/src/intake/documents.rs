@@ -28,6 +28,8 @@ use super::{Served, follow, unknown_option};
 const PAGE: usize = 100;
 /// Maximum number of bytes of documents on a page. A larger document is returned alone.
 const PAGE_SIZE_MAX: usize = 8 << 20;
+/// Header with the cursor of the next page, or of what is followed.
+pub(super) const NEXT_CURSOR: &str = "x-next-cursor";
 
 pub(super) async fn post(
     State(intake): State<Intake>,
@@ -312,7 +314,7 @@ fn lines(documents: &[StoredDocument], next: Option<&str>) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     if let Some(Ok(next)) = next.map(HeaderValue::from_str) {
-        headers.insert("x-next-cursor", next);
+        headers.insert(NEXT_CURSOR, next);
     }
     response
 }

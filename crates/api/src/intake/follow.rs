@@ -9,7 +9,7 @@
 //!
 //! Invariants: documents are sent in their order, each once, beginning after the cursor or with those stored
 //! after the request; a document that changes after it was sent is sent again, or its end; a client that stops
-//! can continue with the cursor of the last line; while nothing happens, an empty line every 15 s shows that the
+//! can continue with the cursor of the last line, and before the first one with that of the header; while nothing happens, an empty line every 15 s shows that the
 //! connection is alive; an error aborts the body.
 
 use std::io;
@@ -31,7 +31,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Served;
-use super::documents::page_document;
+use super::documents::{NEXT_CURSOR, page_document};
 use crate::answer::{self, line};
 
 /// Maximum number of clients that follow documents.
@@ -82,6 +82,7 @@ pub(super) async fn documents(
         None => served.intake.news_from_now(&namespace, None).await?,
     };
     let intake = served.intake.clone();
+    let start = cursor(after);
     let follower = Follower { intake, namespace, filter, after, changes, _permit: permit };
     let lines = stream::unfold(Some(follower), |follower| async move {
         let mut follower = follower?;
@@ -96,8 +97,17 @@ pub(super) async fn documents(
         }
     });
     let mut response = answer::lines(Body::from_stream(lines));
-    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    let headers = response.headers_mut();
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    if let Ok(start) = start.try_into() {
+        headers.insert(NEXT_CURSOR, start);
+    }
     Ok(response)
+}
+
+/// A cursor as clients see it.
+fn cursor(cursor: NewsCursor) -> String {
+    format!("{}.{}", cursor.id, cursor.position)
 }
 
 struct Follower {
@@ -139,8 +149,8 @@ impl Follower {
     }
 
     /// A line, unless the client does not want it.
-    fn line(&self, news: &News, cursor: NewsCursor) -> Result<Option<String>, IntakeError> {
-        let cursor = format!("{}.{}", cursor.id, cursor.position);
+    fn line(&self, news: &News, after: NewsCursor) -> Result<Option<String>, IntakeError> {
+        let cursor = cursor(after);
         let gone = |id, change| {
             let (change, received, document) = (Some(change), None, None);
             Line { id, change, received, document, cursor: cursor.clone() }

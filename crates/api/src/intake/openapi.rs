@@ -538,7 +538,12 @@ fn list_documents() -> Operation {
     ])
     .json::<DocumentPage<'static>>(200, "A page of documents")
     .or_bytes(200, LINES)
-    .header(200, "X-Next-Cursor", "For lines: cursor of the next page; absent after the last")
+    .header(
+        200,
+        "X-Next-Cursor",
+        "For lines: cursor of the next page; absent after the last. With `follow`: cursor until the \
+         first line arrives",
+    )
     .problems(&[(400, "A parameter is invalid"), (404, "There is no such namespace"), STORAGE])
 }
 

@@ -1,7 +1,7 @@
 //! `forebay documents follow`: documents as they are stored, changed and deleted.
 //!
 //! One thread reads a connection and hands over its lines; the command prints them, and begins the next
-//! connection after the last line that it printed.
+//! connection after the last line that it printed, or where the first one began.
 //!
 //! Invariants: a line is printed whole, once, and in the server's order, through interrupted connections;
 //! what waits between the threads is limited; a connection that is silent for longer than the server ever is
@@ -70,8 +70,8 @@ pub(super) struct Args {
 
 /// What a connection delivers.
 enum Heard {
-    /// The server has answered.
-    Answered,
+    /// The server has answered, and states the cursor from which it reports.
+    Answered(Option<String>),
     /// A line, without its end. An empty one only shows that the server is alive.
     Line(String),
     /// The connection ended.
@@ -153,7 +153,8 @@ fn read(client: &Client, path: &str, lines: &SyncSender<Heard>) -> Heard {
         Err(failure) => return Heard::Failed(failure),
     };
     let ended = |text: &str| Heard::Ended(anyhow::Error::msg(text.to_owned()));
-    if lines.send(Heard::Answered).is_err() {
+    let cursor = answer.headers().get("x-next-cursor").and_then(|cursor| cursor.to_str().ok());
+    if lines.send(Heard::Answered(cursor.map(str::to_owned))).is_err() {
         return ended("no one listens");
     }
     // A response without an end; each of its lines is limited.
@@ -176,7 +177,7 @@ fn read(client: &Client, path: &str, lines: &SyncSender<Heard>) -> Heard {
     }
 }
 
-/// Prints lines until the connection ends, and keeps the position of the last one.
+/// Prints lines until the connection ends, and keeps the cursor after the last one.
 fn listen(
     lines: &Receiver<Heard>,
     interrupt: &Interrupt,
@@ -204,7 +205,10 @@ fn listen(
         };
         last = Instant::now();
         match heard {
-            Heard::Answered => backoff.reset(),
+            Heard::Answered(cursor) => {
+                backoff.reset();
+                *after = cursor.or(after.take());
+            }
             Heard::Line(line) if line.is_empty() => {}
             Heard::Line(line) => {
                 let position: Position =

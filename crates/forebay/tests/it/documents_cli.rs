@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Server, forebay, run, run_ok, stderr};
+use crate::support::{Server, agent, forebay, run, run_ok, stderr};
 
 /// Runs `forebay documents` on a server.
 struct Documents<'a> {
@@ -188,6 +188,38 @@ fn a_document_is_replaced_merged_and_deleted_and_a_namespace_dropped() {
     assert_eq!(documents.ok(&["ls", "n"]), "");
     documents.ok(&["drop", "n", "--confirm", "n"]);
     assert_eq!(documents.run(&["ls", "n"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_follower_misses_nothing_before_its_first_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let documents = Documents { dir: &dir, url: &server.url };
+    assert!(documents.piped(&["add", "n"], "{\"a\":1}\n{\"a\":2}\n").status.success());
+    let follow = |query: &str| {
+        let reply = agent()
+            .get(format!("{}/v1/documents/n?follow=true{query}", server.url))
+            .call()
+            .unwrap();
+        let cursor = reply.headers()["x-next-cursor"].to_str().unwrap().to_owned();
+        (cursor, BufReader::new(reply.into_body().into_reader()))
+    };
+    for (added, query) in [(3, ""), (4, "&cursor=1")] {
+        let (cursor, connection) = follow(query);
+        drop(connection);
+        assert!(documents.piped(&["add", "n"], "{\"a\":3}").status.success());
+        let changed = format!("{{\"a\":\"{added}\"}}");
+        assert!(documents.piped(&["put", "n", "1"], &changed).status.success());
+        let (again, mut connection) = follow(&format!("&cursor={cursor}"));
+        assert_eq!(again, cursor);
+        let mut awaited = vec![json!([added, null]), json!([1, "replaced"])];
+        while !awaited.is_empty() {
+            let mut line = String::new();
+            connection.read_line(&mut line).unwrap();
+            let line: Value = serde_json::from_str(&line).unwrap();
+            awaited.retain(|awaited| *awaited != json!([line["id"], line["change"]]));
+        }
+    }
 }
 
 #[test]
