@@ -168,9 +168,9 @@ pub(super) fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
     }
 }
 
-/// Whether the client has the answer with this tag, given without quotes.
-pub(super) fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
-    match Tags::read(headers, &IF_NONE_MATCH) {
+/// Whether a condition on tags names this one, given without quotes.
+pub(super) fn names_tag(headers: &HeaderMap, condition: &HeaderName, tag: &str) -> bool {
+    match Tags::read(headers, condition) {
         Ok(Some(Tags::Any)) => true,
         Ok(Some(Tags::List(tags))) => tags.iter().any(|(found, _)| found == tag),
         Ok(None) | Err(()) => false,

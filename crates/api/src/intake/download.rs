@@ -14,7 +14,8 @@ use forebay_intake::thumbnails::SIZES;
 use forebay_intake::upload::FileBytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -112,6 +113,10 @@ async fn thumbnail(
 ) -> Result<Response, IntakeError> {
     let file = &*stored.record;
     let tag = format!("{}-{size}", file.digest.to_hex());
+    // A condition may name the thumbnail or the file.
+    if !names_tag(&request.headers, &IF_MATCH, &tag) {
+        check_read(&request.headers, file)?;
+    }
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     describe(headers, file, false, false);
@@ -119,7 +124,7 @@ async fn thumbnail(
     headers.remove(ACCEPT_RANGES);
     headers.remove(CONTENT_TYPE);
     insert(headers, ETAG, &format!("\"{tag}\""));
-    if names_tag(&request.headers, &tag) {
+    if names_tag(&request.headers, &IF_NONE_MATCH, &tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
     }

@@ -9,8 +9,8 @@
 //!
 //! Invariants: documents are sent in their order, each once, beginning after the cursor or with those stored
 //! after the request; a document that changes after it was sent is sent again, or its end; a client that stops
-//! can continue with the cursor of the last line, and before the first one with that of the header; while nothing happens, an empty line every 15 s shows that the
-//! connection is alive; an error aborts the body.
+//! can continue with the cursor of the last line, and before the first one with that of the header; while
+//! nothing happens, an empty line every 15 s shows that the connection is alive; an error aborts the body.
 
 use std::io;
 use std::sync::Arc;

@@ -45,6 +45,8 @@ fn a_picture_is_sent_small_and_anything_else_is_refused() {
     assert_ne!(whole.header("etag"), Some(&*tag));
     let again = [("if-none-match", &*tag)];
     assert_eq!(ask(&server, "GET", "/v1/files/p/red.png?thumbnail=16", &again, b"").status, 304);
+    let other = [("if-match", "\"another\"")];
+    assert_eq!(ask(&server, "GET", "/v1/files/p/red.png?thumbnail=16", &other, b"").status, 412);
     let larger = ask(&server, "GET", "/v1/files/p/red.png?thumbnail=512", &again, b"");
     assert_eq!(dimensions(larger.body.as_deref().unwrap()), (48, 24));
     for (path, status, code) in [

@@ -1,6 +1,7 @@
 //! Making thumbnails: the `image` crate decodes, within limits.
 
 use std::io::{self, Cursor};
+use std::sync::Arc;
 
 use ::image::codecs::jpeg::JpegEncoder;
 use ::image::metadata::Orientation;
@@ -25,7 +26,7 @@ use crate::upload::FileBytes;
 const FILE_SIZE_MAX: u64 = 32 << 20;
 /// Maximum width and height of a picture.
 const SIDE_MAX: u32 = 16_384;
-/// Maximum memory of decoding a picture, in bytes: 42 million pixels of three colours.
+/// Maximum memory of decoding a picture, in bytes: 44 million pixels of three colours.
 const DECODING_SIZE_MAX: u64 = 128 << 20;
 /// Number of pictures decoded at a time.
 const AT_A_TIME: usize = 2;
@@ -42,7 +43,7 @@ const QUALITY: u8 = 80;
 #[derive(Debug)]
 pub(crate) struct Thumbnails {
     kept: Cache<(Digest, u32), Thumbnail, BySize>,
-    making: Semaphore,
+    making: Arc<Semaphore>,
     waiting: Semaphore,
 }
 
@@ -60,7 +61,7 @@ impl Default for Thumbnails {
         let items = usize::try_from(KEPT_SIZE_MAX / USUAL_SIZE).unwrap_or(1);
         Self {
             kept: Cache::with_weighter(items, KEPT_SIZE_MAX, BySize),
-            making: Semaphore::new(AT_A_TIME),
+            making: Arc::new(Semaphore::new(AT_A_TIME)),
             waiting: Semaphore::new(AT_A_TIME + WAITING_MAX),
         }
     }
@@ -96,13 +97,15 @@ async fn make(
     }
     let busy = IntakeError::Busy { what: "too many thumbnails are being made" };
     let Ok(_waiting) = thumbnails.waiting.try_acquire() else { return Err(busy) };
-    let Ok(_turn) = thumbnails.making.acquire().await else { return Err(busy) };
+    let Ok(turn) = Arc::clone(&thumbnails.making).acquire_owned().await else { return Err(busy) };
     // Another request may have made it meanwhile.
     if let Some(thumbnail) = thumbnails.kept.get(&key) {
         return Ok((thumbnail, true));
     }
     let (bytes, digest) = (intake.read(file)?, record.digest);
     let made = tokio::task::spawn_blocking(move || {
+        // Decoding continues when the client has left, and counts until it ends.
+        let _turn = turn;
         let bytes = whole(&bytes).map_err(|source| match source.kind() {
             io::ErrorKind::InvalidData => {
                 IntakeError::Damaged { digest: digest.to_hex(), found: source.to_string() }
