@@ -101,7 +101,12 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>, version: u8) -> Result<FilePut
     let mime = decoder.text("media type")?;
     let comment = decoder.text("comment")?;
     let attributes = match version {
-        VERSION_ATTRIBUTES => attributes(decoder)?,
+        VERSION_ATTRIBUTES => {
+            let offset = decoder.offset();
+            // A put without attributes has the first version: the same put has one encoding.
+            let empty = DecodeError::Value { field: "attributes", offset, found: 0 };
+            Some(attributes(decoder)?).filter(|given| !given.is_empty()).ok_or(empty)?
+        }
         _ => Attributes::default(),
     };
     let idempotency = idempotency(decoder)?;

@@ -238,6 +238,18 @@ fn a_flag_that_means_nothing_yet_is_refused() {
 }
 
 #[test]
+fn a_put_of_the_second_version_without_attributes_is_refused() {
+    let with = put_with(b"hello", attributes());
+    let size = attributes().to_bytes().len();
+    let at = with.windows(size).position(|window| window == attributes().to_bytes()).unwrap();
+    let mut without = with[..at - 4].to_vec();
+    without.extend_from_slice(&0u32.to_le_bytes());
+    without.extend_from_slice(&with[at + size..]);
+    let refused = DecodeError::Value { field: "attributes", offset: at - 4, found: 0 };
+    assert_eq!(Entry::decode(&without), Err(refused));
+}
+
+#[test]
 fn a_move_holds_a_put_without_bytes_and_nothing_else() {
     let moved = moved();
     let head = moved.len() - put_with(b"", attributes()).len();
