@@ -12,7 +12,7 @@ use ::image::{
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Thumbnail;
 use crate::digest::Digest;
@@ -103,9 +103,7 @@ async fn make(
         return Ok((thumbnail, true));
     }
     let (bytes, digest) = (intake.read(file)?, record.digest);
-    let made = tokio::task::spawn_blocking(move || {
-        // Decoding continues when the client has left, and counts until it ends.
-        let _turn = turn;
+    let made = holding(turn, move || {
         let bytes = whole(&bytes).map_err(|source| match source.kind() {
             io::ErrorKind::InvalidData => {
                 IntakeError::Damaged { digest: digest.to_hex(), found: source.to_string() }
@@ -115,10 +113,23 @@ async fn make(
         reduce(&bytes, format, size).map_err(|reason| none(reason.to_string()))
     });
     // A decoder that panics on these bytes cannot decode them.
-    let failed = |_| Err(none("the picture cannot be decoded".to_owned()));
+    let failed = || Err(none("the picture cannot be decoded".to_owned()));
     let thumbnail = made.await.unwrap_or_else(failed)?;
     thumbnails.kept.insert(key, thumbnail.clone());
     Ok((thumbnail, false))
+}
+
+/// Runs `work` on a thread that may block, and gives its turn back when it ends, also if the caller has
+/// left before: work that no client waits for takes as much memory and time. `None` if it panicked.
+async fn holding<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let worked = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    worked.await.ok()
 }
 
 fn none(text: String) -> IntakeError {
@@ -239,6 +250,29 @@ mod tests {
         let picture = decoded(&small);
         assert_eq!((small.mime, picture.width(), picture.height()), ("image/png", 20, 10));
         assert_eq!(picture.to_rgba8().get_pixel(0, 0).0[3], 0);
+    }
+
+    #[tokio::test]
+    async fn a_turn_lasts_until_the_decoding_ends_also_without_its_client() {
+        let making = Arc::new(Semaphore::new(1));
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let turn = Arc::clone(&making).try_acquire_owned().unwrap();
+        let client = tokio::spawn(holding(turn, move || wait.recv().is_ok()));
+        // It has left before its picture was decoded.
+        tokio::task::yield_now().await;
+        client.abort();
+        assert!(client.await.unwrap_err().is_cancelled());
+        assert_eq!(making.available_permits(), 0);
+        go.send(()).unwrap();
+        assert!(making.acquire().await.is_ok(), "the turn is given back in the end");
+    }
+
+    #[tokio::test]
+    async fn a_decoder_that_panics_gives_its_turn_back() {
+        let making = Arc::new(Semaphore::new(1));
+        let turn = Arc::clone(&making).try_acquire_owned().unwrap();
+        assert_eq!(holding(turn, || -> u8 { panic!("on these bytes") }).await, None);
+        assert_eq!(making.available_permits(), 1);
     }
 
     /// A JPEG whose EXIF says that it was held turned to the right.
