@@ -8,6 +8,7 @@ pub mod connector;
 pub mod sink;
 
 pub use sink::{
-    APPLICATION_ID, Change, ChangeKind, ChangePage, Damage, DocumentPage, Extent, LAYOUT_VERSION,
-    NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, SqliteSink, StoredRow, plan,
+    APPLICATION_ID, COLUMN_CHANGES_MAX, Change, ChangeKind, ChangePage, ColumnChange, Damage,
+    DocumentPage, Extent, LAYOUT_VERSION, NamespaceInfo, OwnedValue, PageLimits, RowPage,
+    SchemaHistory, SqliteReader, SqliteSink, StoredRow, plan,
 };

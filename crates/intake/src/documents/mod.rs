@@ -14,6 +14,7 @@ pub mod decide;
 pub mod flatten;
 pub mod forward;
 pub mod frame;
+pub mod history;
 pub mod ingest;
 pub mod merge;
 pub(crate) mod namespaces;

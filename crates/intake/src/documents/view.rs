@@ -473,6 +473,7 @@ impl Writer {
     /// Writes a commit that was handed over parsed; returns its number of documents.
     fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
         self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
+        self.sink.set_received(commit.received_ms);
         crate::meters::conflicts(write_prepared(&mut self.sink, end, commit)?);
         self.set_undecided(end, commit.namespace.as_str(), commit.undecided)?;
         Ok(commit.count())
@@ -513,6 +514,7 @@ impl Writer {
         if let Work::Commit(commit) = work {
             self.check_follows(end, commit.namespace.as_str(), commit.first_id)?;
         }
+        self.sink.set_received(work.received_ms());
         let written = write_work(&mut self.sink, log, &self.bounds, (lsn, end), work)?;
         crate::meters::conflicts(written.conflicts);
         match work {

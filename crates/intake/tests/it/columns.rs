@@ -5,7 +5,8 @@ use std::path::Path;
 
 use forebay_intake::documents::PageLimits;
 use forebay_intake::documents::decide::Wish;
-use forebay_intake::documents::ingest::DocumentsAnswer;
+use forebay_intake::documents::history::SchemaChange;
+use forebay_intake::documents::ingest::{ColumnAnswer, DocumentsAnswer};
 use forebay_intake::documents::redecide::{RedecideOptions, SchemaAnswer};
 use forebay_intake::{Intake, IntakeError};
 use rusqlite::Connection;
@@ -311,6 +312,61 @@ fn a_verdict_of_the_past_is_given_again_on_demand() {
     remove(dir, DOCUMENTS);
     open(dir).unwrap().close().unwrap();
     assert_eq!(column(dir, "field_1")[1], "1");
+    nothing_is_found(dir);
+}
+
+/// What a namespace's history says of each change: its time, the newest document before, and the columns.
+fn changes(intake: &Intake) -> Vec<(String, Option<u64>, String)> {
+    let history = block_on(intake.schema_history(&namespace("t"))).unwrap().unwrap();
+    assert_eq!(history.changes_dropped, 0);
+    let columns = |all: &[ColumnAnswer], sign: &str| -> String {
+        all.iter().map(|it| format!("{sign}{} {};", it.column, it.r#type)).collect()
+    };
+    let text = |change: &SchemaChange| {
+        let changed = change.columns_changed.iter();
+        let changed: String =
+            changed.map(|it| format!("{} {}>{};", it.column, it.from, it.to)).collect();
+        let added = columns(&change.columns_added, "+");
+        added + &changed + &columns(&change.columns_removed, "-")
+    };
+    let changes = history.changes.iter();
+    changes.map(|change| (change.changed.clone(), change.after_id, text(change))).collect()
+}
+
+#[test]
+fn a_schema_remembers_how_it_became_what_it_is_through_restarts_and_rebuilds() {
+    let dir = directory();
+    let dir = dir.path();
+    let bodies = ["{\"price\":10,\"a b\":true}", "{\"price\":11}", "{\"price\":1.5,\"at\":\"x\"}"];
+    posted(dir, Wish::Table, &bodies);
+    let intake = open(dir).unwrap();
+    let before = changes(&intake);
+    let texts: Vec<(Option<u64>, &str)> =
+        before.iter().map(|(_, after, text)| (*after, &**text)).collect();
+    let expected =
+        [(None, "+price integer;+a_b boolean;"), (Some(2), "+at text;price integer>real;")];
+    assert_eq!(texts, expected);
+    assert!(before.iter().all(|(time, ..)| time.starts_with("20") && time.ends_with('Z')));
+    decide_again(&intake, Wish::Collection, false).unwrap();
+    let after = changes(&intake);
+    assert_eq!(after[..2], before[..]);
+    assert_eq!((after[2].1, &*after[2].2), (Some(3), "-price real;-a_b boolean;-at text;"));
+    let missing = block_on(intake.schema_history(&namespace("u"))).unwrap();
+    assert!(missing.is_none());
+    intake.close().unwrap();
+    drop(intake);
+    // Built again from the log, the history is the same.
+    remove(dir, DOCUMENTS);
+    let intake = open(dir).unwrap();
+    assert_eq!(changes(&intake), after);
+    // What is dropped is forgotten; the next document begins again.
+    block_on(intake.drop_documents(&namespace("t"), None)).unwrap();
+    assert!(block_on(intake.schema_history(&namespace("t"))).unwrap().is_none());
+    block_on(post(&intake, "t", Wish::Table, "{\"n\":1}"));
+    let later = changes(&intake);
+    assert_eq!((later.len(), later[0].1, &*later[0].2), (1, Some(3), "+n integer;"));
+    intake.close().unwrap();
+    drop(intake);
     nothing_is_found(dir);
 }
 

@@ -380,6 +380,7 @@ async fn a_database_that_lost_rows_behind_its_position_is_reported_and_an_empty_
     database
         .execute_batch(&format!(
             "drop table _forebay_changes;
+             drop table _forebay_column_changes;
              alter table _forebay_state drop column checksum;
              alter table _forebay_namespaces drop column checksum;
              pragma user_version = 1;

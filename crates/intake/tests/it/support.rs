@@ -364,6 +364,8 @@ async fn ask_documents(intake: &Intake) -> Vec<(String, Answer)> {
             })
         });
         answers.push((format!("documents of {name}"), answer(page)));
+        let history = intake.schema_history(&namespace(name)).await;
+        answers.push((format!("schema of {name}"), answer(history)));
         for id in 0..11 {
             let document = intake.document(&namespace(name), id).await;
             answers.push((format!("document {name}/{id}"), answer(document)));

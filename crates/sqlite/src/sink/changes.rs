@@ -24,7 +24,7 @@ use super::check::FINDINGS_MAX;
 use super::fault::{Checked, Fault, sink_error};
 use super::layout::Namespace;
 use super::state::{self, NamespaceRow, number};
-use super::{SqliteSink, abandon, rows};
+use super::{SqliteSink, abandon, history, rows};
 
 const CHANGE: &str = "SELECT id, at, kind, checksum FROM _forebay_changes WHERE namespace = ?1";
 
@@ -355,7 +355,7 @@ impl SqliteSink {
     }
 
     fn remove_entered(&mut self, at: Position, name: &str, id: u64) -> Checked<u64> {
-        self.grow_columns(name, &[])?;
+        self.grow_columns(at, name, &[])?;
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(0) };
         let rows = take_out(&self.connection, namespace, id)?;
         let row = &mut namespace.row;
@@ -393,7 +393,7 @@ impl SqliteSink {
     }
 
     fn clear_entered(&mut self, at: Position, name: &str, last_id: u64) -> Checked<u64> {
-        self.grow_columns(name, &[])?;
+        self.grow_columns(at, name, &[])?;
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(0) };
         let before = namespace.row.rows.count;
         if namespace.row.last_id.is_none_or(|last| last <= last_id) {
@@ -415,6 +415,7 @@ impl SqliteSink {
             return Ok(rows);
         }
         row.undecided = false;
+        namespace.reshaped |= history::forget(&self.connection, name)?;
         if !namespace.schema.columns().is_empty() {
             super::reshape::make_again(
                 &self.connection,

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::changes;
 use super::fault::{Checked, Fault};
+use super::history;
 use super::layout;
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow};
@@ -72,6 +73,14 @@ pub(super) fn check(db: &Connection, extents: &[Extent], at: u64) -> Checked<Vec
     let found: u64 = db.query_row("SELECT count(*) FROM _forebay_changes", [], |row| row.get(0))?;
     if found != changes {
         damage.push(whole(format!("{found} changes of rows, expected {changes}")));
+    }
+    let mut known = 0;
+    for row in &namespaces {
+        known += history::read(db, &row.name).map_or(0, |changes| changes.len() as u64);
+    }
+    let found = history::count(db)?;
+    if found != known {
+        damage.push(whole(format!("{found} changes of columns, expected {known}")));
     }
     damage.sort_by(|a, b| a.namespace.cmp(&b.namespace));
     Ok(damage)

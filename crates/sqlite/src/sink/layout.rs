@@ -24,6 +24,7 @@ use rusqlite::config::DbConfig;
 
 use super::changes::Changed;
 use super::fault::open_error;
+use super::history::CREATE_COLUMN_CHANGES;
 use super::state::{self, NamespaceRow, State};
 use super::upgrade;
 
@@ -32,7 +33,7 @@ pub const APPLICATION_ID: u32 = 0x4642_736b;
 /// The oldest layout that is upgraded when it is opened for writing.
 const LAYOUT_VERSION_MIN: u32 = 1;
 /// The version of this layout, kept as SQLite's user version.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// How long to wait for another process's lock, such as that of a `sqlite3` shell.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -240,14 +241,16 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
         create(connection).map_err(failed("create the tables"))?;
     } else if version < LAYOUT_VERSION {
         upgrade::upgrade(connection, version)
-            .map_err(|fault| open_error("upgrade the layout to version 4", path, fault))?;
+            .map_err(|fault| open_error("upgrade the layout to version 5", path, fault))?;
     }
     Ok(fresh)
 }
 
 /// Creates the sink's own tables.
 pub(super) fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
-    for sql in [CREATE_STATE, CREATE_NAMESPACES, CREATE_COLUMNS, CREATE_CHANGES] {
+    for sql in
+        [CREATE_STATE, CREATE_NAMESPACES, CREATE_COLUMNS, CREATE_CHANGES, CREATE_COLUMN_CHANGES]
+    {
         connection.execute_batch(sql)?;
     }
     Ok(())

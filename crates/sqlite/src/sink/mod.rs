@@ -18,6 +18,7 @@
 mod changes;
 mod check;
 mod fault;
+mod history;
 mod layout;
 mod reader;
 mod reshape;
@@ -38,11 +39,13 @@ use forebay_sink::{Field, Identity, OpenError, Position, Sink, SinkError, TableS
 use rusqlite::{Connection, OpenFlags};
 
 use fault::{Checked, open_error, sink_error};
+use history::Moment;
 use layout::Namespace;
 use state::State;
 
 pub use changes::{Change, ChangeKind, ChangePage};
 pub use check::{Damage, Extent};
+pub use history::{CHANGES_MAX as COLUMN_CHANGES_MAX, ColumnChange, SchemaHistory};
 pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
 pub use reader::{
     DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
@@ -61,6 +64,8 @@ pub struct SqliteSink {
     dirty: Vec<String>,
     /// Whether writes at the position itself are admitted.
     amends: bool,
+    /// When what is written was received, in milliseconds since 1970.
+    received_ms: u64,
     /// SQLite's count of other connections' commits when `namespaces` was read.
     data_version: i64,
 }
@@ -91,6 +96,7 @@ impl SqliteSink {
             transaction: Transaction::Idle,
             dirty: Vec::new(),
             amends: false,
+            received_ms: 0,
             data_version,
         };
         if fresh {
@@ -160,6 +166,18 @@ impl SqliteSink {
         Ok(())
     }
 
+    /// Sets when what is written from here on was received, which is recorded with changes of columns.
+    ///
+    /// * `received_ms`: in milliseconds since 1970; a time before is recorded as 1970.
+    pub fn set_received(&mut self, received_ms: i64) {
+        self.received_ms = u64::try_from(received_ms).unwrap_or(0);
+    }
+
+    /// When and where columns change that a write at `at` changes.
+    fn moment(&self, at: Position) -> Moment {
+        Moment { at: at.0, received_ms: self.received_ms }
+    }
+
     /// Whether writes of `at` were committed before.
     fn is_committed(&self, at: Position) -> bool {
         self.state.position.is_some_and(|stored| at < stored || (at == stored && !self.amends))
@@ -213,7 +231,7 @@ impl SqliteSink {
     }
 
     /// Stores counts, digests and position, and commits.
-    fn store(&mut self, position: Position) -> rusqlite::Result<()> {
+    fn store(&mut self, position: Position) -> Checked<()> {
         let mut state = State { position: Some(position), ..self.state };
         for name in self.dirty.drain(..) {
             let Some(Namespace { row, schema, stored, reshaped, dirty, .. }) =
@@ -227,6 +245,7 @@ impl SqliteSink {
                     &row.name,
                     &row.table,
                     schema,
+                    &history::read(&self.connection, &row.name)?,
                 )?;
                 *reshaped = false;
             }

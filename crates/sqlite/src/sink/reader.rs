@@ -20,6 +20,7 @@ use rusqlite::{Connection, OpenFlags, Row};
 use super::changes::{self, ChangePage};
 use super::check::{self, Damage, Extent};
 use super::fault::{Checked, Fault, open_error, read_error};
+use super::history::SchemaHistory;
 use super::layout;
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow};
@@ -216,6 +217,23 @@ impl SqliteReader {
         self.read("read the columns", |db| {
             let row = state::namespace(db, namespace, &state::state(db)?)?;
             row.map(|row| Ok(self.shape(db, &row)?.schema.clone())).transpose()
+        })
+    }
+
+    /// `namespace`, its columns, and how they became what they are; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// [`ReadError`], like every read.
+    pub fn schema_history(
+        &self,
+        namespace: &str,
+    ) -> Result<Option<(NamespaceInfo, SchemaHistory)>, ReadError> {
+        self.read("read how the columns changed", |db| {
+            let Some(row) = state::namespace(db, namespace, &state::state(db)?)? else {
+                return Ok(None);
+            };
+            let history = state::schema_history(db, &row)?;
+            Ok(Some((info(&*self.shape(db, &row)?, row), history)))
         })
     }
 

@@ -20,7 +20,7 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use super::fault::{Checked, Fault, sink_error};
 use super::layout::{self, Namespace};
 use super::rows::{self, at};
-use super::{SqliteSink, abandon, state};
+use super::{SqliteSink, abandon, history, state};
 
 /// The new table until it takes the name of the old one. No namespace's table has this name.
 const NEW_TABLE: &str = "_forebay_reshaped";
@@ -56,9 +56,10 @@ impl SqliteSink {
         derive: &mut Derive<'_>,
     ) -> Checked<Plan> {
         if !self.namespaces.contains_key(name) {
-            return Ok(self.grow_columns(name, fields)?);
+            return Ok(self.grow_columns(at, name, fields)?);
         }
         self.touch(name);
+        let moment = self.moment(at);
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(Plan::default()) };
         let (schema, plan) = namespace.schema.reshaped(fields, &[]);
         if schema == namespace.schema && namespace.row.rows.count == 0 {
@@ -68,6 +69,7 @@ impl SqliteSink {
         let ordinals: Vec<Option<usize>> = plan.slots.clone();
         make_again(&self.connection, namespace, &schema, &ordinals, derive)?;
         state::replace_columns(&self.connection, name, &schema)?;
+        history::record(&self.connection, &namespace.row, moment, &namespace.schema, &schema)?;
         namespace.schema = schema;
         namespace.row.rewritten_at = Some(at.0);
         namespace.reshaped = true;

@@ -6,11 +6,12 @@
 //!                      last got other values, whether its kind is still to be decided
 //! _forebay_columns     namespace, ordinal -> path, name, type
 //! _forebay_changes     namespace, id -> the newest change (module `changes`)
+//! _forebay_column_changes   namespace, number -> a change of a column (module `history`)
 //! ```
 //!
 //! Each covers the next: the state's row has the count and digest of the rows of namespaces, so one
-//! that is missing is noticed; a namespace's row has those of its rows and a checksum of its columns
-//! and of the SQL that made its table.
+//! that is missing is noticed; a namespace's row has those of its rows and a checksum of its columns,
+//! of the SQL that made its table, and of how the columns changed.
 //!
 //! Invariants: nothing read here is used before its checksum was verified; everything changes in
 //! the transaction that changes the rows it describes.
@@ -23,6 +24,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::changes::Changed;
 use super::fault::{Checked, Fault};
+use super::history::{self, ColumnChange, SchemaHistory};
 use super::layout::Namespace;
 
 const NAMESPACE: &str = "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
@@ -45,7 +47,7 @@ pub(super) struct NamespaceRow {
     pub(super) rows: RowSet,
     pub(super) first_id: Option<u64>,
     pub(super) last_id: Option<u64>,
-    /// Of its columns and of its table's SQL.
+    /// Of its columns, of its table's SQL, and of how the columns changed.
     pub(super) schema_checksum: u64,
     /// Position at which its rows last got other values, and so other checksums.
     pub(super) rewritten_at: Option<u64>,
@@ -223,7 +225,7 @@ pub(super) fn namespaces(
     for row in namespace_rows(connection, state.namespaces)? {
         let made_by = sql.get(&row.table).map_or("", String::as_str);
         let schema = columns(connection, &row.name)?;
-        verify_schema(&row, &schema, made_by)?;
+        verify_schema(&row, &schema, made_by, &history::read(connection, &row.name)?)?;
         found.insert(row.name.clone(), Namespace::stored(row, schema));
     }
     Ok(found)
@@ -231,9 +233,18 @@ pub(super) fn namespaces(
 
 /// Reads a namespace's columns.
 pub(super) fn schema(connection: &Connection, row: &NamespaceRow) -> Checked<TableSchema> {
+    Ok(schema_history(connection, row)?.schema)
+}
+
+/// Reads a namespace's columns, and how they became what they are.
+pub(super) fn schema_history(
+    connection: &Connection,
+    row: &NamespaceRow,
+) -> Checked<SchemaHistory> {
     let schema = columns(connection, &row.name)?;
-    verify_schema(row, &schema, &table_sql(connection, &row.table)?)?;
-    Ok(schema)
+    let changes = history::read(connection, &row.name)?;
+    verify_schema(row, &schema, &table_sql(connection, &row.table)?, &changes)?;
+    Ok(SchemaHistory { schema, changes })
 }
 
 /// The SQL that made a table, with the columns added since; empty if there is no such table.
@@ -244,11 +255,16 @@ fn table_sql(connection: &Connection, table: &str) -> rusqlite::Result<String> {
     Ok(statement.query_row([table], |row| row.get(0)).optional()?.unwrap_or_default())
 }
 
-fn verify_schema(row: &NamespaceRow, schema: &TableSchema, sql: &str) -> Checked<()> {
+fn verify_schema(
+    row: &NamespaceRow,
+    schema: &TableSchema,
+    sql: &str,
+    changes: &[ColumnChange],
+) -> Checked<()> {
     if sql.is_empty() {
         return Err(Fault::Damaged(format!("the table of the namespace {} is missing", row.name)));
     }
-    if schema_checksum(&row.name, schema, sql) == row.schema_checksum {
+    if schema_checksum(&row.name, schema, sql, changes) == row.schema_checksum {
         return Ok(());
     }
     Err(Fault::Damaged(format!(
@@ -257,13 +273,21 @@ fn verify_schema(row: &NamespaceRow, schema: &TableSchema, sql: &str) -> Checked
     )))
 }
 
-fn schema_checksum(namespace: &str, schema: &TableSchema, sql: &str) -> u64 {
+fn schema_checksum(
+    namespace: &str,
+    schema: &TableSchema,
+    sql: &str,
+    changes: &[ColumnChange],
+) -> u64 {
     let mut hasher = RowHasher::default();
     hasher.start().text(b"_forebay_columns").text(namespace.as_bytes());
     for Column { path, name, ty } in schema.columns() {
         hasher.text(path.as_bytes()).text(name.as_bytes()).text(ty.name().as_bytes());
     }
-    hasher.text(sql.as_bytes()).finish()
+    hasher.text(sql.as_bytes());
+    // Without any, the checksum is the one of layout 4.
+    history::hash(changes, &mut hasher);
+    hasher.finish()
 }
 
 /// Computes the checksum of a namespace's columns and of its table as it is now.
@@ -272,8 +296,9 @@ pub(super) fn current_schema_checksum(
     name: &str,
     table: &str,
     schema: &TableSchema,
+    changes: &[ColumnChange],
 ) -> rusqlite::Result<u64> {
-    Ok(schema_checksum(name, schema, &table_sql(connection, table)?))
+    Ok(schema_checksum(name, schema, &table_sql(connection, table)?, changes))
 }
 
 /// Reads the columns as they are stored; the caller verifies them.

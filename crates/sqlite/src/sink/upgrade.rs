@@ -1,5 +1,6 @@
 //! From layout 1, which had no checksums, from layout 2, whose namespaces' rows were never
-//! rewritten and always decided, and from layout 3, whose rows never changed, to layout 4.
+//! rewritten and always decided, from layout 3, whose rows never changed, and from layout 4, which did
+//! not record how columns changed, to layout 5.
 //!
 //! Every table gets a column `_checksum`, at its end, filled a run of rows at a time; then the
 //! sink's own tables are made again with what was found, and the version changes. What the rows hold
@@ -16,6 +17,7 @@ use rusqlite::types::Value;
 
 use super::changes::Changed;
 use super::fault::Checked;
+use super::history::CREATE_COLUMN_CHANGES;
 use super::layout::{CREATE_CHANGES, CREATE_NAMESPACES, LAYOUT_VERSION, create_tables};
 use super::rows::{self, at};
 use super::state::{self, NamespaceRow, State};
@@ -26,14 +28,20 @@ const RUN: i64 = 50_000;
 /// Upgrades a database of an older layout.
 pub(super) fn upgrade(connection: &Connection, version: u32) -> Checked<()> {
     if version > 1 {
-        return add_columns(connection, version);
+        let transaction = connection.unchecked_transaction()?;
+        if version < 4 {
+            add_columns(&transaction, version)?;
+        }
+        transaction.execute_batch(CREATE_COLUMN_CHANGES)?;
+        transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
+        return Ok(transaction.commit()?);
     }
     let mut upgraded = Vec::new();
     for mut row in namespaces(connection)? {
         let schema = state::columns(connection, &row.name)?;
         add_checksums(connection, &mut row, &schema)?;
         row.schema_checksum =
-            state::current_schema_checksum(connection, &row.name, &row.table, &schema)?;
+            state::current_schema_checksum(connection, &row.name, &row.table, &schema, &[])?;
         upgraded.push((row, schema));
     }
     let transaction = connection.unchecked_transaction()?;
@@ -45,10 +53,9 @@ pub(super) fn upgrade(connection: &Connection, version: u32) -> Checked<()> {
 /// Makes the table of namespaces again, with the columns that layouts 3 and 4 add. The rows' checksums
 /// stay, right or not: where the new columns hold nothing, they are the same.
 fn add_columns(connection: &Connection, version: u32) -> Checked<()> {
-    let transaction = connection.unchecked_transaction()?;
     let of_layout_3 = if version < 3 { "NULL, 0" } else { "rewritten_at, undecided" };
     let rows: Vec<[Value; 10]> = {
-        let mut statement = transaction.prepare(&format!(
+        let mut statement = connection.prepare(&format!(
             "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
                schema_checksum, checksum, {of_layout_3} FROM _forebay_namespaces"
         ))?;
@@ -61,11 +68,11 @@ fn add_columns(connection: &Connection, version: u32) -> Checked<()> {
         })?;
         rows.collect::<rusqlite::Result<_>>()?
     };
-    transaction.execute_batch("DROP TABLE _forebay_namespaces")?;
-    transaction.execute_batch(CREATE_NAMESPACES)?;
-    transaction.execute_batch(CREATE_CHANGES)?;
+    connection.execute_batch("DROP TABLE _forebay_namespaces")?;
+    connection.execute_batch(CREATE_NAMESPACES)?;
+    connection.execute_batch(CREATE_CHANGES)?;
     for row in rows {
-        transaction.execute(
+        connection.execute(
             "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
                rows_digest, schema_checksum, checksum, rewritten_at, undecided, change_count,
                changes_digest, deleted_count)
@@ -73,8 +80,7 @@ fn add_columns(connection: &Connection, version: u32) -> Checked<()> {
             rusqlite::params_from_iter(row),
         )?;
     }
-    transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
-    Ok(transaction.commit()?)
+    Ok(())
 }
 
 /// The namespaces as layout 1 has them.

@@ -21,7 +21,7 @@ use rusqlite::{CachedStatement, Connection, ToSql};
 use super::changes::{self, ChangeKind};
 use super::fault::sink_error;
 use super::layout::{self, Namespace};
-use super::{SqliteSink, abandon, rows, state};
+use super::{SqliteSink, abandon, history, rows, state};
 
 /// Parameters before the first column: id, time, document, checksum.
 const FIXED_PARAMETERS: usize = 4;
@@ -90,7 +90,7 @@ impl SqliteSink {
         if !self.enter(at, namespace)? {
             return Ok(None);
         }
-        let prepared = self.grow(namespace, fields);
+        let prepared = self.grow(at, namespace, fields);
         prepared.map(Some).map_err(|source| sink_error("add columns", &self.path, source))
     }
 
@@ -117,8 +117,13 @@ impl SqliteSink {
     }
 
     /// Creates the namespace's table, or adds the columns that `fields` need.
-    fn grow(&mut self, name: &str, fields: &[Field<'_>]) -> rusqlite::Result<Prepared> {
-        let plan = self.grow_columns(name, fields)?;
+    fn grow(
+        &mut self,
+        at: Position,
+        name: &str,
+        fields: &[Field<'_>],
+    ) -> rusqlite::Result<Prepared> {
+        let plan = self.grow_columns(at, name, fields)?;
         let Some(namespace) = self.namespaces.get(name) else { return Ok(Prepared::default()) };
         let columns = namespace.schema.columns();
         let slot = |(field, ordinal): (usize, Option<usize>)| {
@@ -136,6 +141,7 @@ impl SqliteSink {
     /// As [`grow`](Self::grow); returns the plan that was carried out.
     pub(super) fn grow_columns(
         &mut self,
+        at: Position,
         name: &str,
         fields: &[Field<'_>],
     ) -> rusqlite::Result<Plan> {
@@ -149,8 +155,10 @@ impl SqliteSink {
             self.namespaces.insert(name.to_owned(), namespace);
         }
         self.touch(name);
+        let moment = self.moment(at);
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(plan) };
         if !plan.added.is_empty() {
+            history::record_added(&self.connection, &namespace.row, moment, &plan.added)?;
             for column in &plan.added {
                 let ordinal = namespace.schema.columns().len();
                 state::insert_column(&self.connection, name, ordinal, column)?;

@@ -127,6 +127,7 @@ fn a_database_of_layout_3_is_upgraded_and_keeps_every_checksum() {
         "dropped_id",
     ];
     let db = Connection::open(&path).unwrap();
+    crate::history::remove_history(&db);
     for column in columns {
         let sql = format!("ALTER TABLE _forebay_namespaces DROP COLUMN {column}");
         db.execute_batch(&sql).unwrap();

@@ -4,5 +4,6 @@
 
 mod changes;
 mod conformance;
+mod history;
 mod names;
 mod sqlite;

@@ -377,6 +377,7 @@ fn as_version_1(path: &Path) {
            FROM namespaces;
          DROP TABLE namespaces;
          DROP TABLE _forebay_changes;
+         DROP TABLE _forebay_column_changes;
          PRAGMA user_version = 1;",
     )
     .unwrap();
@@ -519,6 +520,7 @@ fn a_database_of_layout_2_is_upgraded_and_keeps_every_checksum() {
     let (identity, extents) = (sink.identity(), sink.extents());
     drop(sink);
     let db = Connection::open(&path).unwrap();
+    crate::history::remove_history(&db);
     db.execute_batch(
         "ALTER TABLE _forebay_namespaces RENAME TO namespaces;
          CREATE TABLE _forebay_namespaces (
