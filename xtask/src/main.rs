@@ -26,6 +26,7 @@ mod setup;
 mod test;
 mod tidy;
 mod valkey;
+mod versitygw;
 
 use std::process::ExitCode;
 

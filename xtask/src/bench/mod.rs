@@ -197,16 +197,12 @@ fn events_peers() -> anyhow::Result<PathBuf> {
     Ok(target.join("release/events-peers"))
 }
 
-/// The server that uploads over S3 are compared with, in the version the figures are of.
-const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
-
 /// Builds versitygw once; returns where it is.
 fn versitygw() -> anyhow::Result<PathBuf> {
-    let dir = root().join("target/peers/versitygw-1.8.0");
+    let dir = crate::versitygw::peer();
     let program = dir.join("versitygw");
     if !program.exists() {
-        let mut go = std::process::Command::new("go");
-        go.args(["install", VERSITYGW]).env("GOBIN", &dir).env("GOFLAGS", "");
+        let mut go = crate::versitygw::build_into(&dir);
         output(&mut go).context("cannot build versitygw, which needs Go: https://go.dev/dl")?;
     }
     Ok(program)

@@ -50,7 +50,7 @@ fn run(stage: &Stage, name: &str, tls: Option<Tls<'_>>) -> anyhow::Result<Outcom
     let list = skip::path("s3").join("requirements.txt");
     let python = fetch::python(stage, "python-s3", &list)?;
     let dir = stage.output.join(name);
-    let server = Serve::start(&stage.binary, &dir, tls)?;
+    let server = Serve::start(&stage.binary, &dir, tls, &[])?;
     let mut check = Command::new(&python);
     check.arg(skip::path("s3").join("check.py")).arg(&server.url);
     server.introduce(&mut check, tls);
@@ -71,7 +71,13 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn start(binary: &Path, dir: &Path, tls: Option<Tls<'_>>) -> anyhow::Result<Self> {
+    /// * `settings`: further ones, as `NAME=VALUE`.
+    pub(super) fn start(
+        binary: &Path,
+        dir: &Path,
+        tls: Option<Tls<'_>>,
+        settings: &[&str],
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let data = dir.join("data");
         let forebay = || {
@@ -100,6 +106,9 @@ impl Serve {
         let mut serve = forebay();
         serve.args(["serve", "--listen", "127.0.0.1:0", "--set", "s3.listen=127.0.0.1:0"]);
         serve.args(["--set", "cache.enabled=false", "--data"]).arg(&data);
+        for setting in settings {
+            serve.args(["--set", setting]);
+        }
         if let Some((cert, key)) = tls {
             serve.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
         }

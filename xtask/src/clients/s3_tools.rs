@@ -46,7 +46,7 @@ fn run(
     change: &impl Fn(&mut Command),
 ) -> anyhow::Result<Outcome> {
     let dir = stage.output.join(name).join(part);
-    let server = Serve::start(&stage.binary, &dir, tls)?;
+    let server = Serve::start(&stage.binary, &dir, tls, &[])?;
     let mut script = Command::new("bash");
     script.arg(skip::path("s3").join(format!("{name}.sh"))).current_dir(&dir);
     script.env("ENDPOINT", &server.url);

@@ -126,9 +126,10 @@ pub(super) fn limited(command: &Command, limit_s: u32) -> anyhow::Result<(bool, 
         limited.current_dir(dir);
     }
     for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            limited.env(name, value);
-        }
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
     }
     let program = command.get_program().to_string_lossy().into_owned();
     let ended = limited.output().with_context(|| format!("cannot start {program}"))?;
