@@ -16,9 +16,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareTag;
 
-/// In the extensions of a response: it describes a part, though `s3s` says 200.
+/// In the extensions of a response: its status, where `s3s` says 200.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Partial;
+pub(crate) struct WithStatus(pub(crate) StatusCode);
 
 /// What a request asks for, as its errors name it.
 #[derive(Debug, Clone)]
@@ -101,8 +101,8 @@ pub(crate) fn response(error: S3Error, subject: &Subject) -> Response {
 pub(crate) fn finish(response: HttpResponse, subject: &Subject) -> Response {
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(REQUEST_ID, subject.id.clone());
-    if parts.extensions.remove::<Partial>().is_some() {
-        parts.status = StatusCode::PARTIAL_CONTENT;
+    if let Some(WithStatus(status)) = parts.extensions.remove() {
+        parts.status = status;
     }
     let status = parts.status;
     if status == StatusCode::NOT_MODIFIED {

@@ -21,6 +21,7 @@
 
 mod access;
 mod assembly;
+mod bucket_tags;
 mod buckets;
 mod chunks;
 mod condition;

@@ -28,6 +28,8 @@ use crate::sums::Algorithm;
 const METADATA_SIZE_MAX: usize = 2 << 10;
 /// Maximum number of tags, as in S3.
 const TAGS_MAX: usize = 10;
+/// Maximum number of tags of a bucket.
+const BUCKET_TAGS_MAX: usize = 50;
 /// Maximum number of characters of a tag's value.
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
@@ -253,10 +255,7 @@ impl<'a> Object<'a> {
     }
 
     pub(crate) fn tags(self) -> Vec<Tag> {
-        let pairs = self.0.attributes.of(AttributeKind::Tag);
-        let tag =
-            |(key, value): (&str, &str)| Tag { key: Some(key.into()), value: Some(value.into()) };
-        pairs.map(tag).collect()
+        tags_in(&self.0.attributes)
     }
 
     pub(crate) fn checksum(self) -> Option<StoredChecksum> {
@@ -305,36 +304,61 @@ fn decode_parts(text: &str) -> Option<Vec<u64>> {
 /// # Errors
 /// `InvalidTag`.
 pub(crate) fn tags_of_header(header: &str) -> S3Result<Vec<(String, String)>> {
-    checked_tags(
-        form_urlencoded::parse(header.as_bytes()).map(|(name, value)| (name.into(), value.into())),
-    )
+    let tags = form_urlencoded::parse(header.as_bytes());
+    checked_tags(tags.map(|(name, value)| (name.into(), value.into())), TAGS_MAX)
 }
 
-/// Reads the tags of a request's XML.
+/// Reads the tags of an object from a request's XML.
 ///
 /// # Errors
 /// `InvalidTag`.
 pub(crate) fn tags_of_set(set: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
-    checked_tags(
-        set.into_iter().map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())),
-    )
+    checked_tags(set.into_iter().map(pair), TAGS_MAX)
 }
 
-fn checked_tags(tags: impl Iterator<Item = (String, String)>) -> S3Result<Vec<(String, String)>> {
+/// Reads the tags of a bucket from a request's XML.
+///
+/// # Errors
+/// `InvalidTag`.
+pub(crate) fn bucket_tags_of_set(set: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
+    checked_tags(set.into_iter().map(pair), BUCKET_TAGS_MAX)
+}
+
+fn pair(tag: Tag) -> (String, String) {
+    (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())
+}
+
+/// The tags among what is stored with a file or a namespace.
+pub(crate) fn tags_in(attributes: &Attributes) -> Vec<Tag> {
+    let pairs = attributes.of(AttributeKind::Tag);
+    let tag = |(key, value): (&str, &str)| Tag { key: Some(key.into()), value: Some(value.into()) };
+    pairs.map(tag).collect()
+}
+
+/// Whether S3 permits a character in a tag. One that was set over HTTP may have others.
+fn is_of_tag(character: char) -> bool {
+    let is_space = character.is_whitespace() && !character.is_control();
+    character.is_alphanumeric() || is_space || "_.:/=+-@".contains(character)
+}
+
+fn checked_tags(
+    tags: impl Iterator<Item = (String, String)>,
+    tags_max: usize,
+) -> S3Result<Vec<(String, String)>> {
     let mut checked: Vec<(String, String)> = Vec::new();
     for (name, value) in tags {
-        if checked.len() == TAGS_MAX {
-            return Err(s3_error!(InvalidTag, "Object tags cannot be greater than 10"));
+        if checked.len() == tags_max {
+            return Err(s3_error!(InvalidTag, "There can be at most {tags_max} tags"));
         }
         let is_known = checked.iter().any(|(known, _)| *known == name);
         if name.is_empty()
             || name.len() > forebay_intake::attributes::ATTRIBUTE_NAME_SIZE_MAX
             || name.starts_with("aws:")
-            || name.chars().any(char::is_control)
+            || !name.chars().all(is_of_tag)
         {
             return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
         }
-        if value.chars().count() > TAG_VALUE_CHARS_MAX || value.chars().any(char::is_control) {
+        if value.chars().count() > TAG_VALUE_CHARS_MAX || !value.chars().all(is_of_tag) {
             return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
         }
         if is_known {

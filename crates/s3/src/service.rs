@@ -8,35 +8,37 @@ use forebay_api::intake::Sending;
 use forebay_intake::Intake;
 use forebay_intake::names::Namespace;
 use forebay_intake::uploads::UploadId;
+use http::StatusCode;
 use parking_lot::Mutex;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput,
     CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput,
-    DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectTaggingInput,
-    DeleteObjectTaggingOutput, DeleteObjectsInput, DeleteObjectsOutput, GetBucketAclInput,
-    GetBucketAclOutput, GetBucketCorsInput, GetBucketCorsOutput, GetBucketEncryptionInput,
-    GetBucketEncryptionOutput, GetBucketLifecycleConfigurationInput,
-    GetBucketLifecycleConfigurationOutput, GetBucketLocationInput, GetBucketLocationOutput,
-    GetBucketPolicyInput, GetBucketPolicyOutput, GetBucketTaggingInput, GetBucketTaggingOutput,
-    GetBucketVersioningInput, GetBucketVersioningOutput, GetObjectAclInput, GetObjectAclOutput,
-    GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectInput,
-    GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectOutput,
-    GetObjectTaggingInput, GetObjectTaggingOutput, HeadBucketInput, HeadBucketOutput,
-    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
-    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListObjectVersionsInput,
-    ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
-    ListObjectsV2Output, ListPartsInput, ListPartsOutput, PutBucketAclInput, PutBucketAclOutput,
-    PutBucketVersioningInput, PutBucketVersioningOutput, PutObjectAclInput, PutObjectAclOutput,
-    PutObjectInput, PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput,
-    UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+    DeleteBucketOutput, DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectInput,
+    DeleteObjectOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput, DeleteObjectsInput,
+    DeleteObjectsOutput, GetBucketAclInput, GetBucketAclOutput, GetBucketCorsInput,
+    GetBucketCorsOutput, GetBucketEncryptionInput, GetBucketEncryptionOutput,
+    GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
+    GetBucketTaggingInput, GetBucketTaggingOutput, GetBucketVersioningInput,
+    GetBucketVersioningOutput, GetObjectAclInput, GetObjectAclOutput, GetObjectAttributesInput,
+    GetObjectAttributesOutput, GetObjectInput, GetObjectLockConfigurationInput,
+    GetObjectLockConfigurationOutput, GetObjectOutput, GetObjectTaggingInput,
+    GetObjectTaggingOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
+    ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput, ListMultipartUploadsOutput,
+    ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, ListPartsInput, ListPartsOutput, PutBucketAclInput,
+    PutBucketAclOutput, PutBucketTaggingInput, PutBucketTaggingOutput, PutBucketVersioningInput,
+    PutBucketVersioningOutput, PutObjectAclInput, PutObjectAclOutput, PutObjectInput,
+    PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::access::Caller;
 use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
-use crate::error::{BareTag, Partial};
+use crate::error::{BareTag, WithStatus};
 use crate::write::Beside;
 
 /// What the operations work on. Cloning is cheap.
@@ -149,7 +151,7 @@ impl S3 for Service {
             response.headers.insert("x-amz-tagging-count", tags.into());
         }
         if is_part {
-            response.extensions.insert(Partial);
+            response.extensions.insert(WithStatus(StatusCode::PARTIAL_CONTENT));
         }
         Ok(response)
     }
@@ -359,7 +361,27 @@ impl S3 for Service {
         &self,
         request: S3Request<GetBucketTaggingInput>,
     ) -> Answer<GetBucketTaggingOutput> {
-        Err(self.no_configuration(&request.input.bucket, S3ErrorCode::NoSuchTagSet).await)
+        answer(self.bucket_tagging(&request.input.bucket).await)
+    }
+
+    async fn put_bucket_tagging(
+        &self,
+        request: S3Request<PutBucketTaggingInput>,
+    ) -> Answer<PutBucketTaggingOutput> {
+        let input = request.input;
+        let set = self.put_bucket_tagging(&input.bucket, input.tagging.tag_set).await;
+        // As S3 answers, and not as it is documented.
+        answer(set).map(|mut response| {
+            response.extensions.insert(WithStatus(StatusCode::NO_CONTENT));
+            response
+        })
+    }
+
+    async fn delete_bucket_tagging(
+        &self,
+        request: S3Request<DeleteBucketTaggingInput>,
+    ) -> Answer<DeleteBucketTaggingOutput> {
+        answer(self.delete_bucket_tagging(&request.input.bucket).await)
     }
 
     async fn get_object_lock_configuration(

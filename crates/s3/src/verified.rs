@@ -25,7 +25,7 @@ use crate::sums::{Algorithm, Expected, Running, compare, compare_md5, other_cont
 /// * `has_bucket`: the bucket is in the name of the host. `fault`: receives the difference.
 ///
 /// # Errors
-/// A checksum is malformed.
+/// A checksum is malformed, or differs from that of an empty body.
 pub(crate) fn verified(
     body: Body,
     parts: &Parts,
@@ -48,14 +48,12 @@ pub(crate) fn verified(
     let running =
         Some((Md5::new(), Running::new(expected.algorithm), Running::new(Algorithm::Sha256)));
     let left = body.size_hint().exact();
-    Ok(s3s::Body::http_body_unsync(Verified {
-        inner: body,
-        expected,
-        sha256,
-        running,
-        left,
-        fault,
-    }))
+    let mut verified = Verified { inner: body, expected, sha256, running, left, fault };
+    // `s3s` does not read a body that is known to be empty.
+    if left == Some(0) {
+        verified.compared()?;
+    }
+    Ok(s3s::Body::http_body_unsync(verified))
 }
 
 /// Whether the body of a request is the bytes of an object or of a part.
@@ -104,16 +102,20 @@ struct Verified {
 
 impl Verified {
     /// Compares what has arrived; once.
-    fn compare(&mut self) -> Result<(), Broken> {
+    fn compared(&mut self) -> S3Result<()> {
         let Some((md5, running, sha256)) = self.running.take() else { return Ok(()) };
         let Expected { md5: expected, algorithm, value, .. } = &self.expected;
         let compared = compare_md5(expected.as_deref(), &md5.finalize())
             .and_then(|()| compare(*algorithm, value.as_deref(), &running.finish()));
-        let compared = compared.and_then(|()| match &self.sha256 {
+        compared.and_then(|()| match &self.sha256 {
             Some(expected) if *expected != sha256.finish() => Err(other_content()),
             _ => Ok(()),
-        });
-        compared.map_err(|error| {
+        })
+    }
+
+    /// Compares what has arrived, and records why it differs.
+    fn compare(&mut self) -> Result<(), Broken> {
+        self.compared().map_err(|error| {
             self.fault.set(error);
             Broken
         })

@@ -75,6 +75,54 @@ async fn an_object_comes_back_as_it_was_sent() {
 }
 
 #[tokio::test]
+async fn a_bucket_has_the_tags_that_were_set_last() {
+    let (server, key) = with_bucket().await;
+    let call = async |method: &str, target: &str| server.call(&key, method, target, &[], "").await;
+    let set = async |target: &str, tags: &[(String, &str)]| {
+        let tags: String = tags
+            .iter()
+            .map(|(name, value)| format!("<Tag><Key>{name}</Key><Value>{value}</Value></Tag>"))
+            .collect();
+        let xml = format!("<Tagging><TagSet>{tags}</TagSet></Tagging>");
+        let length = xml.len().to_string();
+        server.call(&key, "PUT", target, &[("content-length", &length)], xml).await
+    };
+    let none = call("GET", "/data?tagging=").await;
+    assert_eq!((none.status, none.element("Code").as_deref()), (404, Some("NoSuchTagSet")));
+    for tags in [&[("team".to_owned(), "a"), ("b".to_owned(), "")][..], &[("cost".to_owned(), "7")]]
+    {
+        let stored = set("/data?tagging=", tags).await;
+        assert_eq!(stored.status, 204, "{}", stored.text());
+        let found = call("GET", "/data?tagging=").await.text();
+        assert_eq!(found.matches("<Tag>").count(), tags.len(), "{found}");
+        for (name, value) in tags {
+            let tag = format!("<Key>{name}</Key><Value>{value}</Value>");
+            let empty = format!("<Key>{name}</Key><Value/>");
+            assert!(found.contains(&tag) || found.contains(&empty), "{found}");
+        }
+    }
+    // What is stored beside the tags stays.
+    let versioned = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    let length = versioned.len().to_string();
+    let headers = [("content-length", length.as_str())];
+    server.call(&key, "PUT", "/data?versioning=", &headers, versioned).await;
+    let many: Vec<(String, &str)> = (0..51).map(|n| (format!("t{n}"), "x")).collect();
+    assert_eq!(set("/data?tagging=", &many[..50]).await.status / 100, 2);
+    for wrong in [&many[..], &[(String::new(), "x")], &[("aws:x".to_owned(), "x")]] {
+        let refused = set("/data?tagging=", wrong).await;
+        assert_eq!((refused.status, refused.element("Code").as_deref()), (400, Some("InvalidTag")));
+    }
+    assert_eq!(call("GET", "/data?tagging=").await.text().matches("<Tag>").count(), 50);
+    assert_eq!(call("DELETE", "/data?tagging=").await.status, 204);
+    assert_eq!(call("GET", "/data?tagging=").await.status, 404);
+    let status = call("GET", "/data?versioning=").await.element("Status");
+    assert_eq!(status.as_deref(), Some("Enabled"));
+    let missing = set("/none?tagging=", &many[..1]).await;
+    assert_eq!(missing.element("Code").as_deref(), Some("NoSuchBucket"));
+    assert_eq!(call("DELETE", "/none?tagging=").await.status, 404);
+}
+
+#[tokio::test]
 async fn conditions_hold_or_fail_with_their_codes() {
     let (server, key) = with_bucket().await;
     let put = async |headers: &[(&str, &str)], body: &'static str| {

@@ -178,3 +178,36 @@ async fn names_that_a_namespace_cannot_have_never_become_paths() {
         assert!((400..500).contains(&answer.status), "{target}: {}", answer.status);
     }
 }
+
+#[tokio::test]
+async fn a_body_that_is_not_what_was_signed_is_the_clients_error_whatever_the_request() {
+    let server = Server::start();
+    let key = server.all();
+    server.call(&key, "PUT", "/data", &[], "").await;
+    server.call(&key, "PUT", "/data/k", &[], "x").await;
+    let other = "e".repeat(64);
+    for (method, target, body) in [
+        ("PUT", "/data/k", ""),
+        ("PUT", "/data/k", "bytes"),
+        ("PUT", "/data/k?tagging=", ""),
+        ("PUT", "/data/k?tagging=", "<Tagging><TagSet></TagSet></Tagging>"),
+        ("PUT", "/data?versioning=", ""),
+        ("PUT", "/data?tagging=", "<Tagging>"),
+        ("POST", "/data?delete=", "<Delete></Delete>"),
+        ("GET", "/data/k", ""),
+        ("GET", "/data", ""),
+        ("DELETE", "/data/k", ""),
+        ("PUT", "/new", ""),
+    ] {
+        let length = body.len().to_string();
+        let headers = [("content-length", length.as_str())];
+        let request = sign(&key, method, target, &headers, &other).body(Body::from(body)).unwrap();
+        let answer = server.send(request).await;
+        let code = answer.element("Code");
+        let found = (answer.status, code.as_deref());
+        assert_eq!(found, (400, Some("XAmzContentSHA256Mismatch")), "{method} {target} {body:?}");
+    }
+    let kept = server.call(&key, "GET", "/data/k", &[], "").await;
+    assert_eq!((kept.status, &kept.body[..]), (200, &b"x"[..]));
+    assert_eq!(server.call(&key, "HEAD", "/new", &[], "").await.status, 404);
+}
