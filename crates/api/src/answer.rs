@@ -7,7 +7,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_base::waiting::Waiting;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
@@ -51,6 +52,19 @@ pub(crate) fn html(text: String, policy: &'static str) -> Response {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Whether a browser asks for a page; other clients that accept anything get data.
+pub(crate) fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let mut kinds = accept.split(',').filter_map(|kind| kind.split(';').next());
+    kinds.any(|kind| kind.trim().eq_ignore_ascii_case("text/html"))
+}
+
+/// Returns data that browsers get as a page, which caches have to distinguish.
+pub(crate) fn varied(mut response: Response) -> Response {
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
 }
 

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{PutAnswer, to_json};
-use forebay_intake::attributes::{AttributeKind, Attributes};
+use forebay_intake::attributes::{AttributeError, AttributeKind, Attributes};
 use forebay_intake::catalogue::FileRecord;
 use forebay_intake::names::check_comment;
 use forebay_intake::request::Fingerprint;
@@ -43,15 +43,42 @@ pub(super) struct FilePatch {
     /// Metadata by name; null removes one name, or all.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
-    metadata: Option<Option<BTreeMap<String, Option<String>>>>,
+    metadata: AttributePatch,
     /// Tags by name; null removes one tag, or all.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
-    tags: Option<Option<BTreeMap<String, Option<String>>>>,
+    tags: AttributePatch,
+}
+
+/// A change of attributes of one kind, by name: null removes one, or all; what is absent stays.
+pub(super) type AttributePatch = Option<Option<BTreeMap<String, Option<String>>>>;
+
+/// Changes the attributes of one kind.
+pub(super) fn apply(
+    patch: &AttributePatch,
+    kind: AttributeKind,
+    attributes: &mut Attributes,
+) -> Result<(), AttributeError> {
+    match patch {
+        None => {}
+        Some(None) => attributes.retain(|of, _| of != kind),
+        Some(Some(values)) => {
+            // What is removed makes room for what is set.
+            attributes.retain(|of, name| of != kind || values.get(name) != Some(&None));
+            for (name, value) in values {
+                if let Some(value) = value {
+                    attributes.set(kind, name, value)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads a member that may be null, which differs from one that is absent.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
@@ -63,23 +90,8 @@ impl FilePatch {
         };
         check_comment(&comment)?;
         let mut attributes = file.attributes.clone();
-        for (kind, patch) in
-            [(AttributeKind::Metadata, &self.metadata), (AttributeKind::Tag, &self.tags)]
-        {
-            match patch {
-                None => {}
-                Some(None) => attributes.retain(|of, _| of != kind),
-                Some(Some(values)) => {
-                    // What is removed makes room for what is set.
-                    attributes.retain(|of, name| of != kind || values.get(name) != Some(&None));
-                    for (name, value) in values {
-                        if let Some(value) = value {
-                            attributes.set(kind, name, value)?;
-                        }
-                    }
-                }
-            }
-        }
+        apply(&self.metadata, AttributeKind::Metadata, &mut attributes)?;
+        apply(&self.tags, AttributeKind::Tag, &mut attributes)?;
         Ok(FileDetails { comment, attributes })
     }
 }

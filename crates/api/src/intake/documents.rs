@@ -10,7 +10,6 @@ use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
 use forebay_intake::documents::ingest::DocumentOptions;
 use forebay_intake::documents::query::DocumentQuery;
-use forebay_intake::documents::redecide::RedecideOptions;
 use forebay_intake::documents::{PageLimits, StoredDocument};
 use forebay_intake::names::{Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
@@ -23,6 +22,8 @@ use super::body::PacedBody;
 use super::content::Content;
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
 use super::{Served, follow, unknown_option};
+use crate::answer::{PAGE as PAGE_POLICY, html, varied, wants_page};
+use crate::pages::{DocumentsRow, namespaces_page};
 
 /// Documents on a page by default.
 const PAGE: usize = 100;
@@ -148,14 +149,24 @@ fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
 }
 
 pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -> Response {
-    match list_namespaces(&intake).await {
-        Ok(response) => response,
+    match list_namespaces(&intake, request.headers()).await {
+        Ok(response) => varied(response),
         Err(error) => problem::answer(&error, request.headers()),
     }
 }
 
-async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
-    let namespaces = intake.namespaces().await?.into_iter().map(|info| NamespaceAnswer {
+async fn list_namespaces(intake: &Intake, headers: &HeaderMap) -> Result<Response, IntakeError> {
+    let found = intake.namespaces().await?.into_iter();
+    if wants_page(headers) {
+        let rows = found.map(|info| DocumentsRow {
+            documents: info.row_count,
+            target: info.kind.name(),
+            undecided: info.undecided,
+            namespace: info.name,
+        });
+        return Ok(html(namespaces_page(&rows.collect::<Vec<_>>()), PAGE_POLICY));
+    }
+    let namespaces = found.map(|info| NamespaceAnswer {
         documents: info.row_count,
         target: info.kind.name(),
         undecided: info.undecided,
@@ -258,38 +269,6 @@ pub(super) fn page_document(stored: &StoredDocument) -> Result<PageDocument<'_>,
     })?;
     let received = time_text(i64::try_from(stored.received_ms).unwrap_or(i64::MAX));
     Ok(PageDocument { id: stored.id, received, document })
-}
-
-pub(super) async fn schema(
-    State(intake): State<Intake>,
-    Path(namespace): Path<String>,
-    request: Request,
-) -> Response {
-    match decide_again(&intake, &namespace, request.uri()).await {
-        Ok(response) => response,
-        Err(error) => problem::answer(&error, request.headers()),
-    }
-}
-
-async fn decide_again(
-    intake: &Intake,
-    namespace: &str,
-    uri: &Uri,
-) -> Result<Response, IntakeError> {
-    let namespace = Namespace::parse(namespace)?;
-    let mut options = RedecideOptions::default();
-    for (name, value) in query(uri) {
-        match name.as_str() {
-            "dry_run" => options.dry_run = flag(&name, &value)?,
-            "target" => {
-                options.wish = Wish::parse(&value)
-                    .ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
-            }
-            _ => return Err(unknown_option(&name, "dry_run, target")),
-        }
-    }
-    let answer = intake.decide_again(&namespace, options).await?;
-    Ok(json(200, to_json(&answer)))
 }
 
 fn wants_lines(headers: &HeaderMap) -> bool {

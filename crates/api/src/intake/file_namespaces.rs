@@ -6,14 +6,15 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
-use forebay_intake::attributes::Attributes;
+use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::Uri;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::details::{self, AttributePatch, given};
 use super::{json, json_body, page_limit, problem, query, unknown_option};
 use crate::answer::no_content;
 
@@ -34,6 +35,9 @@ pub(super) struct FileNamespaceAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     quota: Option<QuotaAnswer>,
+    /// Its tags; absent without any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
     /// When it was made to exist without files, RFC 3339; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -63,19 +67,18 @@ pub(super) struct NamespaceSettings {
     /// Whether what its names refer to is kept as versions when it is replaced or deleted.
     #[serde(default)]
     versions: Option<bool>,
+    /// Tags by name; null removes one tag, or all.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
+    tags: AttributePatch,
     /// Maximum number of files; null removes the limit.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u64>)]
     quota_files: Option<Option<u64>>,
     /// Maximum number of bytes of files and versions; null removes the limit.
-    #[serde(default, deserialize_with = "some")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u64>)]
     quota_bytes: Option<Option<u64>>,
-}
-
-/// Distinguishes null from a member that is absent.
-fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::deserialize(from).map(Some)
 }
 
 impl NamespaceSettings {
@@ -85,6 +88,7 @@ impl NamespaceSettings {
             let versioning = if versions { Versioning::On } else { Versioning::Off };
             attributes = NamespaceRecord::with_versioning(attributes, versioning)?;
         }
+        details::apply(&self.tags, AttributeKind::Tag, &mut attributes)?;
         let mut quota = NamespaceRecord::quota_of(&attributes);
         quota.files = self.quota_files.unwrap_or(quota.files);
         quota.bytes = self.quota_bytes.unwrap_or(quota.bytes);
@@ -120,7 +124,11 @@ impl FileNamespaceAnswer {
             let (files, bytes) = (quota.files, quota.bytes);
             QuotaAnswer { files, bytes, used_files: used.files, used_bytes: used.bytes }
         });
-        Self { namespace, explicit: created.is_some(), versions, quota, created }
+        let attributes = found.record.as_ref().map(|record| record.attributes.clone());
+        let tags = attributes.unwrap_or_default();
+        let tags = tags.of(AttributeKind::Tag).map(|(name, value)| (name.into(), value.into()));
+        let tags = tags.collect();
+        Self { namespace, explicit: created.is_some(), versions, quota, tags, created }
     }
 }
 

@@ -27,6 +27,7 @@ mod openapi;
 mod parts;
 mod problem;
 mod range;
+mod schema;
 mod search;
 mod sending;
 mod store;
@@ -98,7 +99,7 @@ pub fn router(intake: &Intake) -> Router {
             "/v1/documents/{namespace}",
             post(documents::post).get(documents::page).delete(document::drop_namespace),
         )
-        .route("/v1/documents/{namespace}/schema", post(documents::schema))
+        .route("/v1/documents/{namespace}/schema", get(schema::get).post(schema::decide))
         .route(
             "/v1/documents/{namespace}/{id}",
             get(document::get)

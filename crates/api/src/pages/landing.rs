@@ -69,6 +69,9 @@ pub(crate) fn landing_page(status: &Status) -> String {
             ul {
                 li { a href="/docs" { "API reference, with a form to try each route" } }
                 li { a href="/openapi.json" { "API description (OpenAPI)" } }
+                @if status.subsystems.contains(&"intake") {
+                    li { a href="/v1/documents" { "Documents: namespaces and their columns" } }
+                }
                 @if status.subsystems.contains(&"events") {
                     li { a href="/v1/events/search" { "Newest events, and search" } }
                 }
