@@ -4,7 +4,7 @@
 
 use forebay_intake::names::Namespace;
 use serde::Deserialize;
-use serde_json::Value;
+
 use serde_json::value::RawValue;
 use ureq::SendBody;
 use ureq::http::Method;
@@ -20,10 +20,6 @@ pub(super) const PAGE_SIZE_MAX: u64 = 160 << 20;
 pub(super) struct Page {
     /// `table` or `collection`.
     pub(super) target: String,
-    /// Number of documents in the namespace.
-    pub(super) count: u64,
-    /// Columns of the table.
-    pub(super) columns: Vec<Value>,
     pub(super) documents: Vec<Document>,
     next_cursor: Option<String>,
 }

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write as _};
 use anyhow::Context as _;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::Namespace;
-use serde_json::{Value, json};
+use serde_json::Value;
 use ureq::SendBody;
 use ureq::http::Method;
 
@@ -79,7 +79,8 @@ pub(super) enum Command {
     Rm(documents_write::RemoveArgs),
     /// Delete a namespace with all its documents.
     Drop(documents_write::DropArgs),
-    /// Print where the documents of a namespace are stored, and the columns of its table.
+    /// Print where the documents of a namespace are stored, the columns of its table, and how they
+    /// changed.
     Schema(SchemaArgs),
     /// Print documents as they are stored, changed and deleted, until Ctrl-C.
     Follow(documents_follow::Args),
@@ -300,32 +301,44 @@ fn of_document(args: &GetArgs) -> impl Fn(Failure) -> anyhow::Error {
 }
 
 fn schema(args: &SchemaArgs) -> anyhow::Result<Exit> {
-    let client = client(&args.from)?;
-    let page = Documents::new(&args.namespace, None).next(&client, 1).map_err(failed)?;
-    let page = page.context("the server has no first page")?;
-    let namespaces = ask(&client, Method::GET, "/v1/documents")?;
-    let known =
-        all(&namespaces, "namespaces").find(|known| known["namespace"] == args.namespace.as_str());
-    let is_undecided = known.and_then(|known| known["undecided"].as_bool()).unwrap_or(false);
+    let path = format!("/v1/documents/{}/schema", encode(args.namespace.as_str()));
+    let found = ask(&client(&args.from)?, Method::GET, &path)?;
     if args.json {
-        out::json(&json!({
-            "namespace": args.namespace.as_str(),
-            "target": page.target,
-            "undecided": is_undecided,
-            "documents": page.count,
-            "columns": page.columns,
-        }))?;
+        out::json(&found)?;
         return Ok(Exit::Ok);
     }
+    let is_undecided = found["undecided"].as_bool().unwrap_or(false);
     let note = if is_undecided { "; too few documents to decide for good" } else { "" };
-    out::line(format!("target     {}{note}", shown(&page.target)))?;
-    out::line(format!("documents  {}", page.count))?;
-    for column in &page.columns {
+    out::line(format!("target     {}{note}", word(&found, "target")))?;
+    out::line(format!("documents  {}", found["documents"].as_u64().unwrap_or(0)))?;
+    for column in all(&found, "columns") {
         let (name, path) = (word(column, "column"), word(column, "path"));
         let of = if name == path { String::new() } else { format!("  of {path}") };
         out::line(format!("column     {name}  {}{of}", word(column, "type")))?;
     }
+    if let Some(dropped @ 1..) = found["changes_dropped"].as_u64() {
+        out::line(format!("changed    {dropped} older changes are no longer kept"))?;
+    }
+    for change in all(&found, "changes") {
+        out::line(change_line(change))?;
+    }
     Ok(Exit::Ok)
+}
+
+/// One change of a namespace's columns: its time, the newest document before, and what changed.
+fn change_line(change: &Value) -> String {
+    let of = |column: &Value| format!("{} {}", word(column, "column"), word(column, "type"));
+    let added = all(change, "columns_added").map(|column| format!("+{}", of(column)));
+    let removed = all(change, "columns_removed").map(|column| format!("-{}", of(column)));
+    let changed = all(change, "columns_changed").map(|column| {
+        format!("{} {} -> {}", word(column, "column"), word(column, "from"), word(column, "to"))
+    });
+    let columns: Vec<String> = added.chain(changed).chain(removed).collect();
+    let after = match change["after_id"].as_u64() {
+        Some(id) => format!("after document {id}"),
+        None => "first documents".to_owned(),
+    };
+    format!("changed    {}  {after}: {}", word(change, "changed"), columns.join(", "))
 }
 
 fn quarantine(args: &QuarantineArgs) -> anyhow::Result<Exit> {

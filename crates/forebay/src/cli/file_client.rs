@@ -44,6 +44,13 @@ pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
     Namespace::parse(text).map_err(|error| error.to_string())
 }
 
+/// Reads `NAME=VALUE`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or("it is written as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 /// The namespace and name of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
@@ -172,8 +179,12 @@ impl Client {
     }
 
     /// Fetches a file, to be read from the answer.
-    pub(super) fn get(&self, target: &Target) -> Result<Answer, Failure> {
-        let request = self.agent.get(format!("{}{}", self.url, target.path()));
+    ///
+    /// * `version`: id of an earlier version.
+    pub(super) fn get(&self, target: &Target, version: Option<&str>) -> Result<Answer, Failure> {
+        let version = version.map(|id| format!("?version={}", super::server::encode(id)));
+        let path = target.path() + &version.unwrap_or_default();
+        let request = self.agent.get(format!("{}{path}", self.url));
         self.answered(self.with_key(request).call())
     }
 

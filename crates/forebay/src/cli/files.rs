@@ -6,9 +6,9 @@ use forebay_intake::names::Namespace;
 use forebay_intake::search::SearchOrder;
 use serde_json::Value;
 
-use super::file_client::{Client, ClientArgs, Target, failed, namespace, shown};
-use super::files_copy;
+use super::file_client::{Client, ClientArgs, Target, failed, namespace, pair, shown};
 use super::server::encode;
+use super::{files_change, files_copy};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -18,6 +18,8 @@ Examples:
   forebay files put report.pdf docs/reports/2026.pdf
   forebay files get docs/reports/2026.pdf -o report.pdf
   forebay files search quarterly revenue --type application/pdf
+  forebay files set docs/reports/2026.pdf --tag status=final
+  forebay files mv docs/reports/2026.pdf archive/2026.pdf
   forebay files rm docs/reports/2026.pdf
 
 A file is written as NAMESPACE/NAME; the name may contain slashes. To store whole directories, use
@@ -58,6 +60,16 @@ pub(super) enum Command {
     Search(SearchArgs),
     /// Print what is known of a file.
     Stat(StatArgs),
+    /// Change the comment, tags or metadata of a file.
+    Set(files_change::SetArgs),
+    /// Give a file another name as well, without copying bytes.
+    Cp(files_change::TransferArgs),
+    /// Rename a file.
+    Mv(files_change::TransferArgs),
+    /// List the versions of a file, newest first.
+    History(files_change::HistoryArgs),
+    /// Make an earlier version of a file the current one again.
+    Restore(files_change::RestoreArgs),
 }
 
 #[derive(clap::Args, Debug)]
@@ -128,7 +140,7 @@ pub(super) struct SearchArgs {
     #[arg(long = "tag", value_name = "NAME[=VALUE]")]
     tags: Vec<String>,
     /// Only files with this metadata. May be repeated.
-    #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = metadata)]
+    #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
     /// Order of the results [default: relevance, or newest without words].
     #[arg(long, value_parser = orders())]
@@ -158,11 +170,6 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-fn metadata(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').ok_or("metadata is written as NAME=VALUE")?;
-    Ok((pair.0.to_owned(), pair.1.to_owned()))
-}
-
 fn categories() -> clap::builder::PossibleValuesParser {
     Category::ALL.map(Category::as_str).into()
 }
@@ -179,6 +186,11 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Rm(args) => remove(args),
         Command::Search(args) => search(args),
         Command::Stat(args) => stat(args),
+        Command::Set(args) => files_change::set(args),
+        Command::Cp(args) => files_change::copy(args),
+        Command::Mv(args) => files_change::rename(args),
+        Command::History(args) => files_change::history(args),
+        Command::Restore(args) => files_change::restore(args),
     }
 }
 

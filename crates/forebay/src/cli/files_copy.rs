@@ -42,6 +42,9 @@ pub(super) struct GetArgs {
     /// in the current directory].
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+    /// Fetch an earlier version, by its id from `forebay files history`.
+    #[arg(long, value_name = "ID")]
+    version_id: Option<String>,
     /// Replace a file that exists.
     #[arg(short, long)]
     force: bool,
@@ -109,7 +112,7 @@ pub(super) fn sha256_of(path: &Path) -> io::Result<String> {
 pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
     let client = Client::new(&args.from)?;
     if args.output.as_deref() == Some(Path::new("-")) {
-        fetch(&client, &args.file, &mut io::stdout().lock())?;
+        fetch(&client, args, &mut io::stdout().lock())?;
         return Ok(Exit::Ok);
     }
     let base = args.file.name.base_name();
@@ -128,7 +131,7 @@ pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     let part = part.prefix(".forebay-").suffix(".part").permissions(mode);
     let mut part = part.tempfile_in(dir).with_context(|| cannot_write(&path))?;
-    fetch(&client, &args.file, part.as_file_mut())?;
+    fetch(&client, args, part.as_file_mut())?;
     part.as_file().sync_all().with_context(|| cannot_write(&path))?;
     let named = match args.force {
         true => part.persist(&path).map(drop),
@@ -143,8 +146,9 @@ fn cannot_write(path: &Path) -> String {
 }
 
 /// Copies a file from the server, and verifies its digest.
-fn fetch(client: &Client, file: &Target, to: &mut impl Write) -> anyhow::Result<()> {
-    let answer = client.get(file).map_err(failed)?;
+fn fetch(client: &Client, args: &GetArgs, to: &mut impl Write) -> anyhow::Result<()> {
+    let file = &args.file;
+    let answer = client.get(file, args.version_id.as_deref()).map_err(failed)?;
     let header = |name: &str| {
         let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
         value.map(str::to_owned)

@@ -28,6 +28,7 @@ mod events_verify_server;
 mod export;
 mod file_client;
 mod files;
+mod files_change;
 mod files_copy;
 mod fsck;
 mod https;

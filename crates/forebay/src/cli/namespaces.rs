@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use ureq::SendBody;
 use ureq::http::Method;
 
-use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace, pair, shown};
+use super::files_change::patch;
 use super::server::encode;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -85,6 +86,9 @@ pub(super) struct SetArgs {
     /// Maximum size of all files and versions, or none.
     #[arg(long, value_name = "SIZE|none", value_parser = limit::<ByteSize>)]
     max_bytes: Option<Limit<ByteSize>>,
+    /// Set a tag; an empty value removes it. May be repeated.
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair)]
+    tags: Vec<(String, String)>,
     #[command(flatten)]
     from: ClientArgs,
     /// Print the namespace as JSON.
@@ -220,6 +224,9 @@ fn set(args: &SetArgs) -> anyhow::Result<Exit> {
     }
     if let Some(Limit(bytes)) = args.max_bytes {
         settings.insert("quota_bytes".to_owned(), bytes.map(ByteSize::bytes).into());
+    }
+    if !args.tags.is_empty() {
+        settings.insert("tags".to_owned(), patch(&args.tags));
     }
     let client = client(&args.from)?;
     let request = client.request(Method::PUT, &path(&args.namespace));

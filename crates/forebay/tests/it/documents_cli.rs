@@ -85,6 +85,32 @@ fn documents_are_stored_listed_and_fetched_byte_for_byte() {
     let schema = documents.json(&["schema", "pumps", "--json"]);
     assert_eq!((&schema["target"], &schema["documents"]), (&"table".into(), &1_502.into()));
     assert_eq!(schema["columns"][1]["path"], "kw");
+    assert_eq!((&schema["changes_dropped"], &schema["undecided"]), (&0.into(), &false.into()));
+    assert_eq!(schema["changes"][0]["after_id"], Value::Null);
+    assert!(documents.piped(&["add", "pumps"], "{\"name\":\"z\",\"spare\":true}").status.success());
+    let schema = documents.ok(&["schema", "pumps"]);
+    let changes: Vec<&str> = schema.lines().filter(|line| line.starts_with("changed ")).collect();
+    assert_eq!(changes.len(), 2, "{schema}");
+    assert!(changes[0].ends_with("  first documents: +name text, +kw real"), "{schema}");
+    assert!(changes[1].ends_with("  after document 1502: +spare boolean"), "{schema}");
+
+    // A browser gets pages, in which no text of a document is markup.
+    let evil = "{\"name\":\"y\",\"<img src=x>\":1}";
+    assert!(documents.piped(&["add", "pumps"], evil).status.success());
+    let page = |path: &str| {
+        let accept = "text/html,application/xhtml+xml,*/*;q=0.8";
+        let answer = ureq::get(format!("{}{path}", documents.url)).header("accept", accept).call();
+        let mut answer = answer.unwrap();
+        assert_eq!(answer.headers()["content-type"], "text/html; charset=utf-8");
+        assert_eq!(answer.headers()["vary"], "accept");
+        answer.body_mut().read_to_string().unwrap()
+    };
+    assert!(page("/v1/documents").contains("href=\"/v1/documents/pumps/schema\""));
+    let schema = page("/v1/documents/pumps/schema");
+    assert!(schema.contains("1504 documents, stored as a table"), "{schema}");
+    assert!(schema.contains("&lt;img src=x&gt;") && !schema.contains("<img"), "{schema}");
+    let json = ureq::get(format!("{}/v1/documents/pumps/schema", documents.url)).call().unwrap();
+    assert_eq!(json.headers()["content-type"], "application/json");
     let schema = documents.ok(&["schema", "single"]);
     assert!(schema.starts_with("target     collection; too few documents"), "{schema}");
 

@@ -151,6 +151,79 @@ fn a_file_is_fetched_whole_or_not_at_all_and_replaces_none_unasked() {
 }
 
 #[test]
+fn a_file_is_annotated_copied_renamed_and_restored_without_sending_its_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let ended = |args: &[&str]| run(&dir, &[&["files"], args, &["--server", &server.url]].concat());
+    let ok = |args: &[&str]| {
+        let output = ended(args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let parsed = |args: &[&str]| -> Value { serde_json::from_str(&ok(args)).unwrap() };
+    write(dir.path(), "a.txt", b"first");
+    run_ok(&dir, &["namespaces", "set", "n", "--versions", "on", "--server", &server.url]);
+    ok(&["put", "a.txt", "n/a.txt"]);
+    ok(&[
+        "set",
+        "n/a.txt",
+        "--comment",
+        "seen by Kim",
+        "--tag",
+        "x=1",
+        "--tag",
+        "y=2",
+        "--meta",
+        "m=3",
+    ]);
+    ok(&["set", "n/a.txt", "--tag", "y="]);
+    let stat = parsed(&["stat", "n/a.txt", "--json"]);
+    let expected = serde_json::json!([{"x": "1"}, {"m": "3"}, "seen by Kim"]);
+    assert_eq!(serde_json::json!([stat["tags"], stat["metadata"], stat["comment"]]), expected);
+
+    ok(&["cp", "n/a.txt", "m/b c.txt"]);
+    let taken = ended(&["cp", "n/a.txt", "m/b c.txt"]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(stderr(&taken).contains("m/b c.txt exists; replace it with --force"), "{taken:?}");
+    ok(&["cp", "n/a.txt", "m/b c.txt", "--force"]);
+    ok(&["mv", "m/b c.txt", "m/d.txt"]);
+    assert_eq!(parsed(&["stat", "m/d.txt", "--json"])["tags"]["x"], "1");
+    for args in [
+        &["mv", "m/b c.txt", "m/e.txt"][..],
+        &["set", "m/none", "--tag", "a=b"],
+        &["history", "m/none"],
+        &["restore", "n/a.txt", "00000000000000ff"],
+        &["get", "n/a.txt", "--version-id", "00000000000000ff", "-o", "-"],
+    ] {
+        let missing = ended(args);
+        assert_eq!(missing.status.code(), Some(1), "{args:?}: {missing:?}");
+    }
+    for args in
+        [&["set", "n/a.txt"][..], &["set", "n/a.txt", "--tag", "x"], &["cp", "n/a.txt", "m"]]
+    {
+        assert_eq!(ended(args).status.code(), Some(2), "{args:?}");
+    }
+
+    write(dir.path(), "a.txt", b"second!");
+    ok(&["put", "a.txt", "n/a.txt"]);
+    let history = ok(&["history", "n/a.txt"]);
+    let lines: Vec<Vec<&str>> =
+        history.lines().map(|line| line.split_whitespace().collect()).collect();
+    // Stored, annotated twice, replaced.
+    let sizes: Vec<&str> = lines.iter().map(|line| line[1]).collect();
+    assert_eq!(sizes, ["7", "5", "5", "5"], "{history}");
+    assert_eq!((lines[0].get(3), lines[1].get(3)), (Some(&"current"), None));
+    let old = lines[1][0];
+    assert_eq!(ok(&["get", "n/a.txt", "--version-id", old, "-o", "-"]), "first");
+    ok(&["restore", "n/a.txt", old]);
+    assert_eq!(ok(&["get", "n/a.txt", "-o", "-"]), "first");
+    ok(&["rm", "n/a.txt"]);
+    let history = ok(&["history", "n/a.txt", "--json"]);
+    let newest: Value = serde_json::from_str(history.lines().next().unwrap()).unwrap();
+    assert_eq!(newest["deleted"], true, "{history}");
+}
+
+#[test]
 fn bytes_with_another_digest_get_no_name() {
     let dir = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -54,6 +54,12 @@ fn a_namespace_is_created_limited_listed_and_removed() {
     let quota = json!({"files": null, "bytes": 1024, "used_files": 3, "used_bytes": 5});
     assert_eq!((&shown["quota"], &shown["versions"]), (&quota, &json!(true)));
     assert_eq!((&shown["files"], &shown["bytes"]), (&json!(3), &json!(5)));
+    namespaces.ok(&["set", "uploads", "--tag", "team=a", "--tag", "cost=7"]);
+    namespaces.ok(&["set", "uploads", "--tag", "cost=", "--max-bytes", "none"]);
+    let shown: Value =
+        serde_json::from_str(&namespaces.ok(&["show", "uploads", "--json"])).unwrap();
+    assert_eq!((&shown["tags"], &shown["versions"]), (&json!({"team": "a"}), &json!(true)));
+    assert_eq!(shown.get("quota"), None);
     // One with files cannot be removed.
     let refused = namespaces.run(&["rm", "uploads"]);
     assert_eq!(refused.status.code(), Some(1));

@@ -1,0 +1,239 @@
+//! `forebay files set`, `cp`, `mv`, `history` and `restore`: what is changed without sending bytes.
+
+use anyhow::Context as _;
+use serde_json::{Map, Value, json};
+use ureq::SendBody;
+use ureq::http::Method;
+
+use super::file_client::{Client, ClientArgs, Failure, Target, failed, pair, shown};
+use super::server::encode;
+use crate::exit::{Coded, Exit};
+use crate::out;
+
+/// Maximum size of an answer about one file, in bytes.
+const ANSWER_SIZE_MAX: u64 = 16 << 20;
+/// Versions that are asked for at a time.
+const PAGE: u64 = 1_000;
+
+const SET_AFTER_HELP: &str = "\
+Examples:
+  forebay files set docs/report.pdf --comment 'checked by Kim'
+  forebay files set docs/report.pdf --tag status=final --tag draft= --meta author=Kim
+
+What no option names stays as it is. An empty value removes a tag, metadata, or the comment.";
+
+const HISTORY_AFTER_HELP: &str = "\
+Examples:
+  forebay namespaces set docs --versions on
+  forebay files history docs/report.pdf
+  forebay files get docs/report.pdf --version-id 00000000000012a8 -o old.pdf
+  forebay files restore docs/report.pdf 00000000000012a8
+
+Versions are kept in namespaces where they are switched on.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = SET_AFTER_HELP)]
+pub(super) struct SetArgs {
+    /// The file.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
+    file: Target,
+    /// Comment, such as a note about the file.
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Set a tag. May be repeated.
+    #[arg(long = "tag", value_name = "NAME=VALUE", value_parser = pair)]
+    tags: Vec<(String, String)>,
+    /// Set metadata. May be repeated.
+    #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    #[command(flatten)]
+    from: ClientArgs,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct TransferArgs {
+    /// The file.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
+    file: Target,
+    /// The name that it gets.
+    #[arg(value_name = "NEW_NAMESPACE/NEW_NAME", value_parser = Target::parse)]
+    to: Target,
+    /// Replace a file that has this name.
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    from: ClientArgs,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HISTORY_AFTER_HELP)]
+pub(super) struct HistoryArgs {
+    /// The file.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
+    file: Target,
+    #[command(flatten)]
+    from: ClientArgs,
+    /// Print one JSON object for each version, one per line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct RestoreArgs {
+    /// The file.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
+    file: Target,
+    /// Id of the version, from `forebay files history`.
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    from: ClientArgs,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Values by name; an empty one removes its name.
+pub(super) fn patch(pairs: &[(String, String)]) -> Value {
+    let value = |value: &String| if value.is_empty() { Value::Null } else { json!(value) };
+    pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Map<_, _>>().into()
+}
+
+fn ask(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, Failure> {
+    let request = client.request(method, path).header("accept", "application/json");
+    let answer = match body {
+        Some(body) => {
+            let body = body.to_string();
+            let request = request.header("content-type", "application/json");
+            client.send(request, SendBody::from_reader(&mut body.as_bytes()))?
+        }
+        None => client.send(request, SendBody::none())?,
+    };
+    client.read(answer, ANSWER_SIZE_MAX)
+}
+
+/// The error of a request about a file.
+fn of_file(file: &Target) -> impl Fn(Failure) -> anyhow::Error {
+    move |failure| match failure {
+        Failure::Refused { status: 404, .. } => {
+            Coded::error(Exit::Failed, format!("there is no file {file}"))
+        }
+        failure => failed(failure),
+    }
+}
+
+pub(super) fn set(args: &SetArgs) -> anyhow::Result<Exit> {
+    let mut change = Map::new();
+    if let Some(comment) = &args.comment {
+        change.insert("comment".to_owned(), json!(comment));
+    }
+    for (name, pairs) in [("tags", &args.tags), ("metadata", &args.metadata)] {
+        if !pairs.is_empty() {
+            change.insert(name.to_owned(), patch(pairs));
+        }
+    }
+    if change.is_empty() {
+        let text = "there is nothing to change: give --comment, --tag or --meta";
+        return Err(Coded::error(Exit::Usage, text.to_owned()));
+    }
+    let client = Client::new(&args.from)?;
+    let changed = ask(&client, Method::PATCH, &args.file.path(), Some(&change.into()));
+    let changed = changed.map_err(of_file(&args.file))?;
+    if args.json {
+        out::json(&changed)?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn copy(args: &TransferArgs) -> anyhow::Result<Exit> {
+    transfer(args, "/v1/files/copy")
+}
+
+pub(super) fn rename(args: &TransferArgs) -> anyhow::Result<Exit> {
+    transfer(args, "/v1/files/move")
+}
+
+fn transfer(args: &TransferArgs, path: &str) -> anyhow::Result<Exit> {
+    let place =
+        |file: &Target| json!({"namespace": file.namespace.as_str(), "name": file.name.as_str()});
+    let file = json!({"from": place(&args.file), "to": place(&args.to), "overwrite": args.force});
+    let client = Client::new(&args.from)?;
+    let asked = json!({"files": [file]});
+    let done = ask(&client, Method::POST, path, Some(&asked)).map_err(failed)?;
+    let result = done["results"].get(0).context("the server has no result for the file")?;
+    if args.json {
+        out::json(result)?;
+    }
+    let error = &result["error"];
+    let Some(message) = error["message"].as_str() else { return Ok(Exit::Ok) };
+    let text = match error["code"].as_str() {
+        Some("not_found") => format!("there is no file {}", args.file),
+        Some("precondition") => {
+            format!("{} exists; replace it with --force", args.to)
+        }
+        _ => shown(message),
+    };
+    Err(Coded::error(Exit::Failed, text))
+}
+
+pub(super) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
+    let client = Client::new(&args.from)?;
+    let mut cursor: Option<String> = None;
+    loop {
+        let after = cursor.as_deref().map(|cursor| format!("&cursor={}", encode(cursor)));
+        let after = after.unwrap_or_default();
+        let path = format!("{}?versions=true&limit={PAGE}{after}", args.file.path());
+        let page = ask(&client, Method::GET, &path, None).map_err(of_file(&args.file))?;
+        let current = &page["current"];
+        if cursor.is_none() && current.is_object() {
+            print(current, &current["id"], args.json, "current")?;
+        }
+        for version in page["versions"].as_array().into_iter().flatten() {
+            let is_deletion = version["deleted"] == true;
+            let file = if is_deletion { version } else { &version["file"] };
+            print(file, &version["id"], args.json, if is_deletion { "deleted" } else { "" })?;
+        }
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            return Ok(Exit::Ok);
+        }
+    }
+}
+
+/// Prints one state of a name.
+fn print(file: &Value, id: &Value, json: bool, note: &str) -> anyhow::Result<()> {
+    if json {
+        return out::line(file);
+    }
+    let text = |value: &Value| shown(value.as_str().unwrap_or_default());
+    let size = file["size"].as_u64().map_or_else(|| "-".to_owned(), |size| size.to_string());
+    let line = format!("{}  {size:>12}  {}  {note}", text(id), text(&file["created"]));
+    out::line(line.trim_end())
+}
+
+pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Exit> {
+    let client = Client::new(&args.from)?;
+    let path = format!("{}?restore={}", args.file.path(), encode(&args.id));
+    let restored = ask(&client, Method::POST, &path, None).map_err(|failure| match failure {
+        Failure::Refused { status: 404, .. } => {
+            let text = format!("{} has no version {}", args.file, shown(&args.id));
+            Coded::error(Exit::Failed, text)
+        }
+        failure => failed(failure),
+    })?;
+    if args.json {
+        out::json(&restored)?;
+    }
+    Ok(Exit::Ok)
+}
