@@ -189,8 +189,8 @@ pub(super) struct Claim {
     pub(super) text: &'static str,
     /// Its value, in the unit of our figure.
     pub(super) claimed: f64,
-    /// Our figure for the same thing; `None` if it is not part of Forebay yet.
-    pub(super) figure: Option<&'static str>,
+    /// Our figure for the same thing.
+    pub(super) figure: &'static str,
     /// The good side.
     pub(super) good: Good,
     /// Unit of both values.
@@ -205,13 +205,13 @@ pub(super) const fn claim(
     good: Good,
     unit: &'static str,
 ) -> Claim {
-    Claim { text, claimed, figure: Some(figure), good, unit }
+    Claim { text, claimed, figure, good, unit }
 }
 
 impl Claim {
     /// How many times better ours is; `None` if it was not measured.
     pub(super) fn factor(&self, report: &Report) -> Option<f64> {
-        let ours = report.value(self.figure?)?;
+        let ours = report.value(self.figure)?;
         let (above, below) = match self.good {
             Good::AtLeast => (ours, self.claimed),
             Good::AtMost => (self.claimed, ours),
@@ -269,10 +269,10 @@ mod tests {
 
     #[test]
     fn a_claims_factor_says_how_many_times_better_ours_is() {
-        let claim = |good| Claim { text: "x", claimed: 100.0, figure: Some("a"), good, unit: "" };
+        let claim = |good| Claim { text: "x", claimed: 100.0, figure: "a", good, unit: "" };
         let report = report(r#"{"a":50}"#);
         assert_eq!(claim(Good::AtLeast).factor(&report), Some(0.5));
         assert_eq!(claim(Good::AtMost).factor(&report), Some(2.0));
-        assert_eq!(Claim { figure: None, ..claim(Good::AtMost) }.factor(&report), None);
+        assert_eq!(Claim { figure: "b", ..claim(Good::AtMost) }.factor(&report), None);
     }
 }

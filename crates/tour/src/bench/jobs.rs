@@ -30,14 +30,18 @@ const ENDED_LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures everything.
 pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let (mut accepted, mut flushes, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut accepted, mut flushes) = (Vec::new(), Vec::new());
+    let (mut rates, mut submissions) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         flushes.push(1e6 / disk::serial_appends_per_s(scratch, plan.lasting / 4)?);
         accepted.push(accept(&scratch.join(format!("jobs-{round}")), plan)?);
-        rates.push(nothings(&scratch.join(format!("nothings-{round}")))?);
+        let (rate, submission_ns) = nothings(&scratch.join(format!("nothings-{round}")))?;
+        rates.push(rate);
+        submissions.push(submission_ns);
     }
     figures.median("fdatasync_us", flushes);
     figures.median("job_accepted_p50_us", accepted);
+    figures.median("job_submission_ns", submissions);
     figures.median("noop_jobs_per_s", rates);
     Ok(())
 }
@@ -89,8 +93,9 @@ impl Worker for Nothing {
     }
 }
 
-/// Returns the number of jobs a second from their durable submission to their durable end.
-fn nothings(dir: &Path) -> anyhow::Result<f64> {
+/// Returns the number of jobs a second from their durable submission to their durable end, and the time
+/// for each submission alone, in nanoseconds.
+fn nothings(dir: &Path) -> anyhow::Result<(f64, f64)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut options = Options::new(dir.to_owned());
     options.queued_max = usize::try_from(NOTHINGS)?;
@@ -98,7 +103,7 @@ fn nothings(dir: &Path) -> anyhow::Result<f64> {
     let (fs, clock) = (Arc::new(RealFs), Arc::new(SystemClock::new()));
     let queue = Queue::open(fs, clock, options).context("cannot open a queue of jobs")?;
     let ran = Arc::new(AtomicU64::new(0));
-    let rate = runtime.block_on(async {
+    let measured = runtime.block_on(async {
         queue.start(Workers::default().with("nothing", Arc::new(Nothing(ran.clone()))));
         let mut changes = queue.changes();
         let begun = Instant::now();
@@ -122,6 +127,7 @@ fn nothings(dir: &Path) -> anyhow::Result<f64> {
         while let Some(submitted) = submitters.join_next().await {
             submitted.context("a submitter panicked")??;
         }
+        let submitted = begun.elapsed();
         let count = NOTHINGS / SUBMITTERS * SUBMITTERS;
         let completed = Status::ALL.iter().position(|status| *status == Status::Completed);
         let Some(completed) = completed else { bail!("there is no status of completed jobs") };
@@ -135,8 +141,9 @@ fn nothings(dir: &Path) -> anyhow::Result<f64> {
         ensure!(found == count, "{found} jobs ran instead of {count}");
         queue.close(Duration::from_secs(10)).await.context("cannot close the queue")?;
         #[expect(clippy::cast_precision_loss, reason = "a count of jobs")]
-        Ok(count as f64 / took.as_secs_f64())
+        let count = count as f64;
+        Ok((count / took.as_secs_f64(), submitted.as_secs_f64() * 1e9 / count))
     })?;
     std::fs::remove_dir_all(dir).context("cannot remove the queue")?;
-    Ok(rate)
+    Ok(measured)
 }

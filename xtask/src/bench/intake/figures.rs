@@ -1,7 +1,7 @@
 //! What each figure of the intake is.
 
 /// What each figure is: what was counted or timed. Rates are medians over rounds.
-pub(in crate::bench) const FIGURES: [(&str, &str); 84] = [
+pub(in crate::bench) const FIGURES: [(&str, &str); 85] = [
     ("sha256_mb_per_s", "million bytes per second through SHA-256, 64 MiB at once, one thread"),
     ("sha256_1kb_us", "SHA-256 of 1 KiB, median of 201"),
     ("sha256_10kb_us", "SHA-256 of 10 KiB, median of 201"),
@@ -41,6 +41,10 @@ pub(in crate::bench) const FIGURES: [(&str, &str); 84] = [
     (
         "job_accepted_p50_us",
         "an upload of 64 bytes accepted as a durable job, 32 connections, median",
+    ),
+    (
+        "job_submission_ns",
+        "time for each job without work until it is durably submitted, 256 submitters",
     ),
     (
         "noop_jobs_per_s",
