@@ -11,6 +11,7 @@ use forebay_base::fs::sim::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::s3_client::S3;
 use crate::support::{HANG, Sent, Server, agent, run, run_ok, stderr};
 
 /// Settings that permit receivers on this machine, and repeat soon.
@@ -297,6 +298,44 @@ fn changes_of_documents_and_deletions_that_keep_a_version_arrive() {
             "documents.dropped 2",
             "file.deleted true",
         ]
+    );
+}
+
+#[test]
+fn erasing_the_newest_version_over_s3_is_a_return_to_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(None);
+    let made: Value =
+        serde_json::from_str(&run_ok(&dir, &["key", "new", "--name", "s3", "--json"])).unwrap();
+    let id = made["id"].as_str().unwrap();
+    let secret: Value =
+        serde_json::from_str(&run_ok(&dir, &["s3", "secret", id, "--json"])).unwrap();
+    let s3_port = ["--set", "s3.listen=127.0.0.1:0", "--set", "server.auth=off"];
+    let server = Server::start(&dir, &[&SETTINGS[..], &s3_port].concat());
+    let secret = secret["secret_access_key"].as_str().unwrap();
+    let s3 = S3::new(server.s3_url.as_ref().unwrap(), id, secret);
+    let record = json!({ "versions": true }).to_string();
+    let url = format!("{}/v1/namespaces/in", server.url);
+    assert_eq!(read(agent().put(url).send(record)).0, 201);
+    let events = ["file.deleted", "file.reverted"];
+    assert_eq!(create(&server, &json!({ "url": receiver.url(), "events": events })).0, 201);
+    assert!(put(&server, "v", b"first") && put(&server, "v", b"second"));
+    // The newest version twice: the name refers to the first file again, then to none.
+    for _ in 0..2 {
+        let head = s3.send("HEAD", "/in/v", &[], &[], b"").unwrap();
+        let version = head.header("x-amz-version-id").unwrap().to_owned();
+        let erased = s3.send("DELETE", "/in/v", &[("versionId", &version)], &[], b"").unwrap();
+        assert_eq!(erased.status, 204, "{}", erased.text());
+    }
+    let first = receiver.next();
+    assert_eq!((first.kind(), first.name()), ("file.reverted", "v"));
+    let (_, history) = get(&server, "/v1/files/in/v?versions=true");
+    assert_eq!(history["error"]["code"], "not_found", "{history}");
+    assert_eq!(first.body["data"]["url"], "/v1/files/in/v");
+    let second = receiver.next();
+    assert_eq!(
+        (second.kind(), &second.body["data"]["version_kept"]),
+        ("file.deleted", &false.into())
     );
 }
 
