@@ -197,7 +197,9 @@ pub(super) fn forget(db: &Connection, namespace: &str) -> rusqlite::Result<bool>
     Ok(statement.execute([namespace])? > 0)
 }
 
-/// Number of changes that are stored, of all namespaces.
-pub(super) fn count(db: &Connection) -> rusqlite::Result<u64> {
-    db.query_row("SELECT count(*) FROM _forebay_column_changes", [], |row| row.get(0))
+/// Number of changes of namespaces that do not exist, which no checksum covers.
+pub(super) fn strays(db: &Connection) -> rusqlite::Result<u64> {
+    let count = "SELECT count(*) FROM _forebay_column_changes
+       WHERE namespace NOT IN (SELECT namespace FROM _forebay_namespaces)";
+    db.query_row(count, [], |row| row.get(0))
 }

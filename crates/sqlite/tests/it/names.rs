@@ -50,6 +50,6 @@ proptest! {
         let tables: i64 = Connection::open(&path).unwrap()
             .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))
             .unwrap();
-        prop_assert_eq!(tables, 5, "four of the sink's own and one namespace");
+        prop_assert_eq!(tables, 6, "five of the sink's own and one namespace");
     }
 }
