@@ -33,13 +33,17 @@ pub(super) struct Slot {
     state: AtomicU8,
     /// Whether the client was too slow with its body.
     slow: AtomicBool,
+    /// Whether some of the body was not read yet.
+    unread: AtomicBool,
 }
 
 impl Slot {
     /// Creates a slot that is not taken; [`Slot::admit`] takes it.
-    pub(super) fn new(app: Arc<App>, conn: Arc<ConnState>) -> Self {
+    ///
+    /// * `has_body`: the request has one.
+    pub(super) fn new(app: Arc<App>, conn: Arc<ConnState>, has_body: bool) -> Self {
         let (state, slow) = (AtomicU8::new(OVER), AtomicBool::new(false));
-        Self { app, conn, key: OnceLock::new(), state, slow }
+        Self { app, conn, key: OnceLock::new(), state, slow, unread: AtomicBool::new(has_body) }
     }
 
     /// Returns the clients that the request counts against.
@@ -87,6 +91,16 @@ impl Slot {
         if self.state.swap(OVER, AcqRel) == IN {
             self.app.shares.release(self.clients());
         }
+    }
+
+    /// Records that the whole body was read.
+    pub(super) fn note_read(&self) {
+        self.unread.store(false, Relaxed);
+    }
+
+    /// Whether some of the body was not read. The connection cannot be used for another request then.
+    pub(super) fn has_unread_body(&self) -> bool {
+        self.unread.load(Relaxed)
     }
 
     pub(super) fn note_slow(&self) {

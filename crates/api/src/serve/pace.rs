@@ -129,6 +129,9 @@ impl HttpBody for PacedBody {
             Poll::Ready(frame) => {
                 this.timer = None;
                 this.slot.enter();
+                if frame.is_none() || this.inner.is_end_stream() {
+                    this.slot.note_read();
+                }
                 Poll::Ready(match frame {
                     None => None,
                     Some(Err(error)) => Some(Err(BodyError::Broken(error))),

@@ -12,8 +12,8 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::header::{ACCEPT, ACCESS_CONTROL_EXPOSE_HEADERS, CONNECTION, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderName, HeaderValue, Method, Request};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use hyper::body::{Body as _, Incoming};
 use tower::Service as _;
 
 use super::app::App;
@@ -42,7 +42,8 @@ pub(super) async fn answer(
     let id = app.ids.of(request.headers());
     request.headers_mut().insert(request_id::HEADER, id.clone());
     conn.request_begun(app.elapsed_ms());
-    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn)));
+    let has_body = !request.body().is_end_stream();
+    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
     let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
 
     let (mut response, from) = match running.app.gate.check(&request, running.conn.local) {
@@ -58,12 +59,18 @@ pub(super) async fn answer(
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     Gate::open_to(&from, headers);
-    if running.app.stop.stage() != Stage::Running {
-        // The connection may not have been polled since the stop.
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+    close_unless_usable(&running, headers);
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
+}
+
+/// Informs the client that the connection is closed after this response. Otherwise it may send its next
+/// request on a connection that is being closed, and get no response.
+fn close_unless_usable(running: &Running, headers: &mut HeaderMap) {
+    // The connection may not have been polled since the stop.
+    if running.app.stop.stage() != Stage::Running || running.slot.has_unread_body() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
 }
 
 /// Responds to a `request` on another port. Never fails either.
@@ -76,7 +83,8 @@ pub(super) async fn answer_port(
     let id = app.ids.of(request.headers());
     request.headers_mut().insert(request_id::HEADER, id.clone());
     conn.request_begun(app.elapsed_ms());
-    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn)));
+    let has_body = !request.body().is_end_stream();
+    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
     let class = RouteClass::S3;
     let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
     let from = running.app.gate.sender(&request);
@@ -94,9 +102,7 @@ pub(super) async fn answer_port(
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
         headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     }
-    if running.app.stop.stage() != Stage::Running {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+    close_unless_usable(&running, headers);
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
 }

@@ -336,6 +336,29 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
+async fn a_response_to_a_body_that_was_not_read_closes_the_connection_and_any_other_keeps_it() {
+    let server = server(&[]).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let put = |path: &str, size: usize| {
+        format!("PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n")
+    };
+    for body in ["", "hello"] {
+        let request = put("/v1/echo", body.len()) + body;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection:"), "{head}");
+        let mut echoed = vec![0; body.len()];
+        stream.read_exact(&mut echoed).await.unwrap();
+        assert_eq!(echoed, body.as_bytes());
+    }
+    // Refused by its head; the body comes too late.
+    stream.write_all(put("/v1/nothing", 5).as_bytes()).await.unwrap();
+    let answer = read_to_close(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(answer.contains("connection: close\r\n"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_panicking_handler_is_a_500_and_the_connection_continues() {
     let server = server(&[]).await;
     let next = "GET /v1/echo HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
