@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::StatusCode;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 
 use super::app::App;
 use super::connection::ConnState;
@@ -24,6 +26,10 @@ const OUT: u8 = 0;
 const IN: u8 = 1;
 /// Ended, or never admitted: not to be counted again.
 const OVER: u8 = 2;
+/// Maximum size of what is read of a body that its handler did not read, in bytes.
+const REST_SIZE_MAX: u64 = 64 << 10;
+/// How long its arrival is waited for. The response waits meanwhile.
+const REST_LIMIT: Duration = Duration::from_millis(20);
 
 /// The slot of a request in progress. It is released while the server waits for the client.
 pub(super) struct Slot {
@@ -35,6 +41,8 @@ pub(super) struct Slot {
     slow: AtomicBool,
     /// Whether some of the body was not read yet.
     unread: AtomicBool,
+    /// What the handler did not read of it.
+    rest: Mutex<Option<Incoming>>,
 }
 
 impl Slot {
@@ -43,7 +51,8 @@ impl Slot {
     /// * `has_body`: the request has one.
     pub(super) fn new(app: Arc<App>, conn: Arc<ConnState>, has_body: bool) -> Self {
         let (state, slow) = (AtomicU8::new(OVER), AtomicBool::new(false));
-        Self { app, conn, key: OnceLock::new(), state, slow, unread: AtomicBool::new(has_body) }
+        let (unread, rest) = (AtomicBool::new(has_body), Mutex::new(None));
+        Self { app, conn, key: OnceLock::new(), state, slow, unread, rest }
     }
 
     /// Returns the clients that the request counts against.
@@ -96,6 +105,31 @@ impl Slot {
     /// Records that the whole body was read.
     pub(super) fn note_read(&self) {
         self.unread.store(false, Relaxed);
+    }
+
+    /// Keeps what a handler did not read of the body.
+    pub(super) fn give_back(&self, rest: Incoming) {
+        *self.rest.lock() = Some(rest);
+    }
+
+    /// Reads what the handler left of a small body, so that the connection can be used for the next
+    /// request. What is large, or does not arrive at once, stays unread.
+    pub(super) async fn read_rest(&self) {
+        let Some(mut rest) = self.rest.lock().take() else { return };
+        if rest.size_hint().upper().is_none_or(|size| size > REST_SIZE_MAX) {
+            return;
+        }
+        let read = async move {
+            while let Some(frame) = rest.frame().await {
+                if frame.is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        if tokio::time::timeout(REST_LIMIT, read).await == Ok(true) {
+            self.note_read();
+        }
     }
 
     /// Whether some of the body was not read. The connection cannot be used for another request then.

@@ -67,7 +67,10 @@ pub(super) enum BodyError {
 
 /// A request's body with its deadlines.
 pub(super) struct PacedBody {
-    inner: Incoming,
+    /// `None` once it was given back.
+    inner: Option<Incoming>,
+    /// Reading has failed: what is left cannot be read.
+    is_broken: bool,
     app: Arc<App>,
     slot: Arc<Slot>,
     received: u64,
@@ -80,10 +83,13 @@ pub(super) struct PacedBody {
 impl PacedBody {
     /// * `slot`: the request's slot among those in progress.
     pub(super) fn new(inner: Incoming, app: Arc<App>, slot: Arc<Slot>) -> Self {
-        Self { inner, app, slot, received: 0, window_bytes: 0, window_began: None, timer: None }
+        let inner = Some(inner);
+        let (window_began, timer, is_broken) = (None, None, false);
+        Self { inner, is_broken, app, slot, received: 0, window_bytes: 0, window_began, timer }
     }
 
-    fn too_slow(&self, how: &'static str) -> BodyError {
+    fn too_slow(&mut self, how: &'static str) -> BodyError {
+        self.is_broken = true;
         self.slot.note_slow();
         self.app.metrics.timeouts_body.fetch_add(1, Relaxed);
         let Pace { rate_min, idle, .. } = self.app.pace;
@@ -125,16 +131,22 @@ impl HttpBody for PacedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.inner).poll_frame(cx) {
+        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut *inner).poll_frame(cx);
+        let is_over = inner.is_end_stream();
+        match polled {
             Poll::Ready(frame) => {
                 this.timer = None;
                 this.slot.enter();
-                if frame.is_none() || this.inner.is_end_stream() {
+                if frame.is_none() || is_over {
                     this.slot.note_read();
                 }
                 Poll::Ready(match frame {
                     None => None,
-                    Some(Err(error)) => Some(Err(BodyError::Broken(error))),
+                    Some(Err(error)) => {
+                        this.is_broken = true;
+                        Some(Err(BodyError::Broken(error)))
+                    }
                     Some(Ok(frame)) => {
                         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                         Some(this.keep(bytes).map(|()| frame))
@@ -146,10 +158,20 @@ impl HttpBody for PacedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.inner.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.inner.as_ref().map_or_else(SizeHint::default, Incoming::size_hint)
+    }
+}
+
+impl Drop for PacedBody {
+    /// Gives back what was not read, so that the connection can be used again.
+    fn drop(&mut self) {
+        let rest = self.inner.take().filter(|rest| !self.is_broken && !rest.is_end_stream());
+        if let Some(rest) = rest {
+            self.slot.give_back(rest);
+        }
     }
 }

@@ -11,7 +11,9 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::header::{ACCEPT, ACCESS_CONTROL_EXPOSE_HEADERS, CONNECTION, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, ACCESS_CONTROL_EXPOSE_HEADERS, CONNECTION, EXPECT, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use hyper::body::{Body as _, Incoming};
 use tower::Service as _;
@@ -43,6 +45,7 @@ pub(super) async fn answer(
     request.headers_mut().insert(request_id::HEADER, id.clone());
     conn.request_begun(app.elapsed_ms());
     let has_body = !request.body().is_end_stream();
+    let asks = request.headers().contains_key(EXPECT);
     let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
     let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
 
@@ -54,6 +57,10 @@ pub(super) async fn answer(
         }
     };
     running.slot.end();
+    // A client that asks whether to send its body was answered.
+    if !asks {
+        running.slot.read_rest().await;
+    }
     let headers = response.headers_mut();
     headers.insert(request_id::HEADER, id);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -84,6 +91,7 @@ pub(super) async fn answer_port(
     request.headers_mut().insert(request_id::HEADER, id.clone());
     conn.request_begun(app.elapsed_ms());
     let has_body = !request.body().is_end_stream();
+    let asks = request.headers().contains_key(EXPECT);
     let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
     let class = RouteClass::S3;
     let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
@@ -93,6 +101,10 @@ pub(super) async fn answer_port(
         None => on_port(&running, &port, request, &id).await,
     };
     running.slot.end();
+    // A client that asks whether to send its body was answered.
+    if !asks {
+        running.slot.read_rest().await;
+    }
     let headers = response.headers_mut();
     headers.insert(request_id::HEADER, id);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -336,7 +336,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_response_to_a_body_that_was_not_read_closes_the_connection_and_any_other_keeps_it() {
+async fn a_connection_is_closed_with_notice_if_a_body_was_not_read_and_is_kept_otherwise() {
     let server = server(&[]).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let put = |path: &str, size: usize| {
@@ -351,7 +351,14 @@ async fn a_response_to_a_body_that_was_not_read_closes_the_connection_and_any_ot
         stream.read_exact(&mut echoed).await.unwrap();
         assert_eq!(echoed, body.as_bytes());
     }
-    // Refused by its head; the body comes too late.
+    // Refused by its head; the body has arrived, and is read nevertheless.
+    stream.write_all((put("/v1/nothing", 5) + "hello").as_bytes()).await.unwrap();
+    let head = read_head(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 404") && !head.contains("connection:"), "{head}");
+    let size = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut problem = vec![0; size.parse().unwrap()];
+    stream.read_exact(&mut problem).await.unwrap();
+    // The body does not arrive.
     stream.write_all(put("/v1/nothing", 5).as_bytes()).await.unwrap();
     let answer = read_to_close(stream).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
