@@ -6,6 +6,7 @@
 use forebay_intake::IntakeError;
 use forebay_intake::attributes::AttributeKind::Tag as TagKind;
 use forebay_intake::attributes::Attributes;
+use forebay_intake::names::Namespace;
 use s3s::dto::{DeleteBucketTaggingOutput, GetBucketTaggingOutput, PutBucketTaggingOutput, Tag};
 use s3s::{S3Result, s3_error};
 
@@ -30,7 +31,8 @@ impl Service {
         tags: Vec<Tag>,
     ) -> S3Result<PutBucketTaggingOutput> {
         let tags = bucket_tags_of_set(tags)?;
-        self.replace_bucket_tags(bucket, &tags).await?;
+        let namespace = self.bucket(bucket).await?;
+        self.replace_bucket_tags(&namespace, &tags).await?;
         Ok(PutBucketTaggingOutput {})
     }
 
@@ -41,13 +43,16 @@ impl Service {
         let namespace = self.bucket(bucket).await?;
         // One that only has files gets no record by that.
         if self.intake.namespace_record(&namespace).await.map_err(of_intake)?.is_some() {
-            self.replace_bucket_tags(bucket, &[]).await?;
+            self.replace_bucket_tags(&namespace, &[]).await?;
         }
         Ok(DeleteBucketTaggingOutput {})
     }
 
-    async fn replace_bucket_tags(&self, bucket: &str, tags: &[(String, String)]) -> S3Result<()> {
-        let namespace = self.bucket(bucket).await?;
+    async fn replace_bucket_tags(
+        &self,
+        namespace: &Namespace,
+        tags: &[(String, String)],
+    ) -> S3Result<()> {
         let change = |mut attributes: Attributes, _| {
             attributes.retain(|kind, _| kind != TagKind);
             for (name, value) in tags {
@@ -55,11 +60,8 @@ impl Service {
             }
             Ok(attributes)
         };
-        match self.intake.change_namespace(&namespace, change).await {
+        match self.intake.change_namespace(namespace, change).await {
             Ok(_) => Ok(()),
-            Err(IntakeError::Rejected { code: "namespaces", message }) => {
-                Err(s3_error!(TooManyBuckets, "{message}"))
-            }
             Err(IntakeError::Attributes(error)) => Err(s3_error!(InvalidTag, "{error}")),
             Err(error) => Err(of_intake(error)),
         }

@@ -96,9 +96,6 @@ impl Service {
         match created {
             Ok(true) => Ok(CreateBucketOutput { location: Some(format!("/{namespace}")) }),
             Ok(false) => Err(exists()),
-            Err(IntakeError::Rejected { code: "namespaces", message }) => {
-                Err(s3_error!(TooManyBuckets, "{message}"))
-            }
             Err(error) => Err(of_intake(error)),
         }
     }

@@ -56,7 +56,8 @@ fn code(error: &IntakeError) -> S3ErrorCode {
         IntakeError::Rejected { code: "quota_exceeded", .. } => {
             S3ErrorCode::Custom("QuotaExceeded".into())
         }
-        IntakeError::Rejected { .. } => S3ErrorCode::InvalidRequest,
+        IntakeError::Rejected { code: "namespaces", .. } => S3ErrorCode::TooManyBuckets,
+        IntakeError::Rejected { .. } | IntakeError::Attributes(_) => S3ErrorCode::InvalidRequest,
         IntakeError::NotFound { .. } => S3ErrorCode::NoSuchKey,
         IntakeError::Precondition { .. } => S3ErrorCode::PreconditionFailed,
         IntakeError::Busy { .. } => S3ErrorCode::SlowDown,

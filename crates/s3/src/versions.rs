@@ -7,7 +7,7 @@
 
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
-use forebay_intake::{Condition, Deletion, IntakeError, NameKey, StoredFile};
+use forebay_intake::{Condition, Deletion, NameKey, StoredFile};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::{
     BucketVersioningStatus, GetBucketVersioningOutput, MFADelete, PutBucketVersioningInput,
@@ -244,9 +244,6 @@ impl Service {
         };
         match self.intake.change_namespace(&namespace, change).await {
             Ok(_) => Ok(PutBucketVersioningOutput::default()),
-            Err(IntakeError::Rejected { code: "namespaces", message }) => {
-                Err(s3_error!(TooManyBuckets, "{message}"))
-            }
             Err(error) => Err(of_intake(error)),
         }
     }
