@@ -266,6 +266,25 @@ impl Client {
         self.answered(self.sent(request, body))
     }
 
+    /// Sends a request with a body of JSON, if there is one, and reads the JSON of the answer.
+    pub(super) fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let request = self.request(method, path).header("accept", "application/json");
+        let answer = match body {
+            Some(body) => {
+                let body = body.to_string();
+                let request = request.header("content-type", "application/json");
+                self.send(request, ureq::SendBody::from_reader(&mut body.as_bytes()))?
+            }
+            None => self.send(request, ureq::SendBody::none())?,
+        };
+        self.read(answer, ANSWER_SIZE_MAX)
+    }
+
     /// Sends a request, and returns an answer of any status.
     pub(super) fn send_for_any(
         &self,

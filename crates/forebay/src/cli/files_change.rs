@@ -2,7 +2,6 @@
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
-use ureq::SendBody;
 use ureq::http::Method;
 
 use super::file_client::{Client, ClientArgs, Failure, Target, failed, pair, shown};
@@ -10,8 +9,6 @@ use super::server::encode;
 use crate::exit::{Coded, Exit};
 use crate::out;
 
-/// Maximum size of an answer about one file, in bytes.
-const ANSWER_SIZE_MAX: u64 = 16 << 20;
 /// Versions that are asked for at a time.
 const PAGE: u64 = 1_000;
 
@@ -105,24 +102,6 @@ pub(super) fn patch(pairs: &[(String, String)]) -> Value {
     pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Map<_, _>>().into()
 }
 
-fn ask(
-    client: &Client,
-    method: Method,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<Value, Failure> {
-    let request = client.request(method, path).header("accept", "application/json");
-    let answer = match body {
-        Some(body) => {
-            let body = body.to_string();
-            let request = request.header("content-type", "application/json");
-            client.send(request, SendBody::from_reader(&mut body.as_bytes()))?
-        }
-        None => client.send(request, SendBody::none())?,
-    };
-    client.read(answer, ANSWER_SIZE_MAX)
-}
-
 /// The error of a request about a file.
 fn of_file(file: &Target) -> impl Fn(Failure) -> anyhow::Error {
     move |failure| match failure {
@@ -148,7 +127,7 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<Exit> {
         return Err(Coded::error(Exit::Usage, text.to_owned()));
     }
     let client = Client::new(&args.from)?;
-    let changed = ask(&client, Method::PATCH, &args.file.path(), Some(&change.into()));
+    let changed = client.ask(Method::PATCH, &args.file.path(), Some(&change.into()));
     let changed = changed.map_err(of_file(&args.file))?;
     if args.json {
         out::json(&changed)?;
@@ -170,7 +149,7 @@ fn transfer(args: &TransferArgs, path: &str) -> anyhow::Result<Exit> {
     let file = json!({"from": place(&args.file), "to": place(&args.to), "overwrite": args.force});
     let client = Client::new(&args.from)?;
     let asked = json!({"files": [file]});
-    let done = ask(&client, Method::POST, path, Some(&asked)).map_err(failed)?;
+    let done = client.ask(Method::POST, path, Some(&asked)).map_err(failed)?;
     let result = done["results"].get(0).context("the server has no result for the file")?;
     if args.json {
         out::json(result)?;
@@ -194,7 +173,7 @@ pub(super) fn history(args: &HistoryArgs) -> anyhow::Result<Exit> {
         let after = cursor.as_deref().map(|cursor| format!("&cursor={}", encode(cursor)));
         let after = after.unwrap_or_default();
         let path = format!("{}?versions=true&limit={PAGE}{after}", args.file.path());
-        let page = ask(&client, Method::GET, &path, None).map_err(of_file(&args.file))?;
+        let page = client.ask(Method::GET, &path, None).map_err(of_file(&args.file))?;
         let current = &page["current"];
         if cursor.is_none() && current.is_object() {
             print(current, &current["id"], args.json, "current")?;
@@ -225,7 +204,7 @@ fn print(file: &Value, id: &Value, json: bool, note: &str) -> anyhow::Result<()>
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Exit> {
     let client = Client::new(&args.from)?;
     let path = format!("{}?restore={}", args.file.path(), encode(&args.id));
-    let restored = ask(&client, Method::POST, &path, None).map_err(|failure| match failure {
+    let restored = client.ask(Method::POST, &path, None).map_err(|failure| match failure {
         Failure::Refused { status: 404, .. } => {
             let text = format!("{} has no version {}", args.file, shown(&args.id));
             Coded::error(Exit::Failed, text)

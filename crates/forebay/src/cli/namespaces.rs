@@ -14,9 +14,6 @@ use super::server::encode;
 use crate::exit::{Coded, Exit};
 use crate::out;
 
-/// Maximum size of an answer about one namespace, in bytes.
-const ANSWER_SIZE_MAX: u64 = 1 << 20;
-
 const AFTER_HELP: &str = "\
 Examples:
   forebay namespaces ls
@@ -184,10 +181,8 @@ fn quota(quota: &Value) -> Option<String> {
 
 fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
     let client = client(&args.from)?;
-    let request = client.request(Method::GET, &path(&args.namespace));
-    let answer = client.send(request, SendBody::none());
-    let answer = answer.map_err(|error| missing(error, &args.namespace))?;
-    let found: Value = client.read(answer, ANSWER_SIZE_MAX).map_err(failed)?;
+    let found = client.ask(Method::GET, &path(&args.namespace), None);
+    let found = found.map_err(|error| missing(error, &args.namespace))?;
     print(&found, args.json)
 }
 
@@ -229,12 +224,8 @@ fn set(args: &SetArgs) -> anyhow::Result<Exit> {
         settings.insert("tags".to_owned(), patch(&args.tags));
     }
     let client = client(&args.from)?;
-    let request = client.request(Method::PUT, &path(&args.namespace));
-    let request = request.header("content-type", "application/json");
-    let body = Value::Object(settings).to_string();
-    let answer =
-        client.send(request, SendBody::from_reader(&mut body.as_bytes())).map_err(failed)?;
-    let found: Value = client.read(answer, ANSWER_SIZE_MAX).map_err(failed)?;
+    let found = client.ask(Method::PUT, &path(&args.namespace), Some(&settings.into()));
+    let found = found.map_err(failed)?;
     print(&found, args.json)
 }
 

@@ -3,8 +3,8 @@
 //! Invariants: the changes of one commit are one change, whatever the number of columns; nothing is
 //! derived here: the document database records a change in the transaction that makes it.
 
-use forebay_sink::{Column, NamespaceKind};
-use forebay_sqlite::{COLUMN_CHANGES_MAX, ColumnChange, NamespaceInfo, SchemaHistory};
+use forebay_sink::Column;
+use forebay_sqlite::{ColumnChange, NamespaceInfo, SchemaHistory};
 use serde::Serialize;
 
 use super::ingest::{ColumnAnswer, WidenedColumn};
@@ -12,9 +12,6 @@ use crate::Intake;
 use crate::answer::time_text;
 use crate::error::IntakeError;
 use crate::names::Namespace;
-
-/// Number of changes of columns that are kept for a namespace.
-pub const CHANGES_MAX: u64 = COLUMN_CHANGES_MAX;
 
 /// Where a namespace's documents are stored, and how its columns became what they are.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -77,8 +74,6 @@ impl Intake {
 
 impl SchemaHistoryAnswer {
     fn of(info: &NamespaceInfo, history: &SchemaHistory) -> Self {
-        let is_table = info.kind == NamespaceKind::Table;
-        let columns = history.schema.columns().iter().filter(|_| is_table);
         let mut changes: Vec<(u64, SchemaChange)> = Vec::new();
         for change in &history.changes {
             match changes.last_mut() {
@@ -96,7 +91,7 @@ impl SchemaHistoryAnswer {
             target: info.kind.name(),
             undecided: info.undecided,
             documents: info.row_count,
-            columns: columns.map(ColumnAnswer::of).collect(),
+            columns: history.schema.columns().iter().map(ColumnAnswer::of).collect(),
             changes: changes.into_iter().map(|(_, group)| group).collect(),
             changes_dropped: oldest.saturating_sub(1),
         }
