@@ -51,11 +51,11 @@ macro_rules! set_checksum {
     ($output:ident, $checksum:expr) => {
         let checksum: &$crate::object::StoredChecksum = $checksum;
         let of = |algorithm| $crate::read::of_kind(checksum, algorithm);
-        $output.checksum_crc32 = of($crate::sums::Algorithm::Crc32);
-        $output.checksum_crc32c = of($crate::sums::Algorithm::Crc32c);
-        $output.checksum_crc64nvme = of($crate::sums::Algorithm::Crc64Nvme);
-        $output.checksum_sha1 = of($crate::sums::Algorithm::Sha1);
-        $output.checksum_sha256 = of($crate::sums::Algorithm::Sha256);
+        $output.checksum_crc32 = of($crate::algorithm::Algorithm::Crc32);
+        $output.checksum_crc32c = of($crate::algorithm::Algorithm::Crc32c);
+        $output.checksum_crc64nvme = of($crate::algorithm::Algorithm::Crc64Nvme);
+        $output.checksum_sha1 = of($crate::algorithm::Algorithm::Sha1);
+        $output.checksum_sha256 = of($crate::algorithm::Algorithm::Sha256);
         $output.checksum_type = Some($crate::read::kind(checksum));
     };
 }

@@ -6,10 +6,10 @@
 use s3s::dto::{ChecksumAlgorithm, ChecksumType, CompleteMultipartUploadInput};
 use s3s::{S3Result, s3_error};
 
+use crate::algorithm::Algorithm;
 use crate::multipart::Group;
 use crate::object::StoredChecksum;
 use crate::parts::Part;
-use crate::sums::Algorithm;
 use crate::write::text_of;
 
 /// Whether the checksum of an object is that of its parts' checksums.
@@ -21,6 +21,8 @@ pub(crate) fn composite(algorithm: Option<Algorithm>, asked: Option<&str>) -> S3
         Algorithm::Crc64Nvme => !composite,
         Algorithm::Sha1 | Algorithm::Sha256 => composite,
         Algorithm::Crc32 | Algorithm::Crc32c => true,
+        // Refused for parts.
+        _ => false,
     };
     if possible {
         return Ok(composite);

@@ -20,6 +20,7 @@
 //! This crate deliberately does not read configuration, listen, or store anything by itself.
 
 mod access;
+mod algorithm;
 mod assembly;
 mod bucket_tags;
 mod buckets;

@@ -31,6 +31,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::access::Caller;
+use crate::algorithm::Algorithm;
 use crate::assembly::{Piece, Pieces, Turn};
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
@@ -38,10 +39,10 @@ use crate::joined::{algorithm, checksum_type, compare_checksum, composite, joine
 use crate::object::{Builder, StoredChecksum, tags_of_header};
 use crate::parts::{
     Bytes, Copied, PARTS_MAX, Part, check_part, copied_range, joined_etag, note, part_number,
-    whole_copy,
+    parts_checksums, whole_copy,
 };
 use crate::service::Service;
-use crate::sums::{Algorithm, Expected, Reader};
+use crate::sums::{Expected, Reader, unsupported};
 use crate::write::{Beside, WriteConditions, text_of};
 
 /// How long an upload is kept after its last change: seven days.
@@ -112,9 +113,11 @@ impl Service {
         builder.tags(&tags.unwrap_or_default())?;
         let algorithm = match &input.checksum_algorithm {
             None => None,
-            Some(name) => Some(Algorithm::parse(name.as_str()).ok_or_else(|| {
-                s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported.")
-            })?),
+            Some(name) => {
+                let algorithm = Algorithm::parse(name.as_str()).ok_or_else(unsupported)?;
+                algorithm.check_of_parts()?;
+                Some(algorithm)
+            }
         };
         let asked = input.checksum_type.as_ref().map(ChecksumType::as_str);
         let composite = composite(algorithm, asked)?;
@@ -175,6 +178,7 @@ impl Service {
         crate::read::refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let number = part_number(input.part_number)?;
         let expected = Expected::of(beside.headers)?;
+        expected.algorithm.check_of_parts()?;
         let group = self.open_upload(&input.bucket, &input.key, &input.upload_id).await?;
         if let Some(algorithm) = group.algorithm {
             expected.check_algorithm(algorithm)?;
@@ -405,6 +409,9 @@ impl Service {
         builder.parts(&parts.iter().map(|part| part.size).collect::<Vec<_>>());
         if let Some(checksum) = checksum {
             builder.checksum(checksum)?;
+        }
+        if let Some((algorithm, values)) = parts_checksums(parts) {
+            builder.parts_checksums(algorithm, &values);
         }
         Ok(builder.finish())
     }

@@ -5,7 +5,7 @@
 //! | `x-amz-meta-*` | metadata |
 //! | tags | tags |
 //! | `Cache-Control`, `Content-Disposition`, `-Encoding`, `-Language`, `Expires` | headers |
-//! | ETag, `Content-Type` as sent, checksum, sizes of parts, time of the request | internal, `s3-*` |
+//! | ETag, `Content-Type` as sent, checksum, sizes and checksums of parts, time of the request | internal, `s3-*` |
 //!
 //! A file that was stored over HTTP has none of these: its ETag is the SHA-256 of its bytes, which has 64
 //! digits so that no client takes it for an MD5, and its type is what the server found.
@@ -14,15 +14,19 @@
 //! them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use forebay_intake::attributes::{AttributeError, AttributeKind, Attributes};
 use forebay_intake::catalogue::FileRecord;
+use http::StatusCode;
 use s3s::dto::{ETag, Tag, Timestamp};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use url::form_urlencoded;
 
-use crate::sums::Algorithm;
+use crate::algorithm::Algorithm;
 
 /// Maximum size of all names and values of a user's metadata, as in S3.
 const METADATA_SIZE_MAX: usize = 2 << 10;
@@ -37,6 +41,7 @@ const ETAG: &str = "s3-etag";
 const TYPE: &str = "s3-content-type";
 const CHECKSUM: &str = "s3-checksum";
 const PARTS: &str = "s3-parts";
+const PARTS_CHECKSUMS: &str = "s3-parts-checksums";
 const TIME: &str = "s3-time";
 
 /// The type of an object that was sent without one.
@@ -119,9 +124,13 @@ impl Builder {
         self.set(AttributeKind::Internal, ETAG, etag)
     }
 
-    /// * `now_ms`: distinguishes the same object stored again, which gets a new date in S3.
+    /// Distinguishes the same object stored again, which is a new one in S3, with a date of its own and a
+    /// version of its own.
     pub(crate) fn time(&mut self, now_ms: i64) -> S3Result<()> {
-        self.set(AttributeKind::Internal, TIME, &now_ms.to_string())
+        // Two may be stored in the same millisecond.
+        static STORED: AtomicU64 = AtomicU64::new(0);
+        let number = STORED.fetch_add(1, Ordering::Relaxed);
+        self.set(AttributeKind::Internal, TIME, &format!("{now_ms}-{number}"))
     }
 
     pub(crate) fn checksum(&mut self, checksum: &StoredChecksum) -> S3Result<()> {
@@ -134,6 +143,13 @@ impl Builder {
         self.0.set(AttributeKind::Internal, PARTS, &encode_parts(sizes)).unwrap_or_default();
     }
 
+    /// Stores the checksums of parts, in their order, if they fit.
+    pub(crate) fn parts_checksums(&mut self, algorithm: Algorithm, values: &[&[u8]]) {
+        let text = format!("{} {}", algorithm.name(), STANDARD.encode(values.concat()));
+        // Of objects of more parts the checksums are not returned, and everything else is.
+        self.0.set(AttributeKind::Internal, PARTS_CHECKSUMS, &text).unwrap_or_default();
+    }
+
     /// Forgets what was true of the upload that the bytes came with, and not of the bytes.
     pub(crate) fn forget_upload(&mut self) {
         let is_multipart =
@@ -144,6 +160,7 @@ impl Builder {
         self.0.retain(|kind, name| {
             kind != AttributeKind::Internal
                 || !(name == PARTS
+                    || name == PARTS_CHECKSUMS
                     || name == ETAG && is_multipart
                     || name == CHECKSUM && is_composite)
         });
@@ -262,6 +279,26 @@ impl<'a> Object<'a> {
         StoredChecksum::parse(self.internal(CHECKSUM)?)
     }
 
+    /// The checksums of its parts, if they are known.
+    pub(crate) fn parts_checksums(self) -> Option<(Algorithm, Vec<String>)> {
+        let (name, text) = self.internal(PARTS_CHECKSUMS)?.split_once(' ')?;
+        let algorithm = Algorithm::parse(name)?;
+        let bytes = STANDARD.decode(text).ok()?;
+        let values = bytes.chunks(algorithm.size()).map(|value| STANDARD.encode(value)).collect();
+        Some((algorithm, values))
+    }
+
+    /// The checksum of the part at an index; that of an object without parts is its only one.
+    pub(crate) fn part_checksum(self, at: usize) -> Option<StoredChecksum> {
+        let whole = self.checksum()?;
+        if self.parts().is_none() {
+            return (at == 0).then_some(whole);
+        }
+        let (algorithm, texts) = self.parts_checksums()?;
+        let text = texts.into_iter().nth(at)?;
+        Some(StoredChecksum { algorithm, composite: whole.composite, text })
+    }
+
     /// The sizes of its parts, if it was uploaded in parts.
     pub(crate) fn parts(self) -> Option<Vec<u64>> {
         let sizes = decode_parts(self.internal(PARTS)?)?;
@@ -348,7 +385,11 @@ fn checked_tags(
     let mut checked: Vec<(String, String)> = Vec::new();
     for (name, value) in tags {
         if checked.len() == tags_max {
-            return Err(s3_error!(InvalidTag, "There can be at most {tags_max} tags"));
+            let mut error =
+                s3_error!(InvalidTag, "The number of tags cannot be greater than {tags_max}");
+            error.set_code(S3ErrorCode::Custom("BadRequest".into()));
+            error.set_status_code(StatusCode::BAD_REQUEST);
+            return Err(error);
         }
         let is_known = checked.iter().any(|(known, _)| *known == name);
         if name.is_empty()

@@ -8,13 +8,13 @@ use s3s::{S3Result, s3_error};
 
 use forebay_intake::uploads::{UploadId, UploadKind, UploadStatus};
 
+use crate::algorithm::Algorithm;
 use crate::buckets::owner;
 use crate::joined::algorithm;
 use crate::list::{Encoding, page_size};
 use crate::multipart::{object_of, of_upload};
 use crate::object::timestamp;
 use crate::service::Service;
-use crate::sums::Algorithm;
 use crate::write::text_of;
 
 fn number(count: usize) -> Option<i32> {

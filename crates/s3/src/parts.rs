@@ -8,7 +8,7 @@ use md5::{Digest as _, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Result, s3_error};
 
-use crate::sums::Algorithm;
+use crate::algorithm::Algorithm;
 use crate::write::text_of;
 
 /// Highest number of a part.
@@ -182,6 +182,16 @@ pub(crate) fn joined_etag(parts: &[Part]) -> String {
         md5.update(part.tag_bytes());
     }
     format!("{}-{}", hex::encode(md5.finalize()), parts.len())
+}
+
+/// The checksums of parts, if each has one, and all of one algorithm.
+pub(crate) fn parts_checksums(parts: &[Part]) -> Option<(Algorithm, Vec<&[u8]>)> {
+    let (algorithm, _) = parts.first()?.checksum.as_ref()?;
+    let values = parts.iter().map(|part| match &part.checksum {
+        Some((known, value)) if known == algorithm => Some(value.as_slice()),
+        _ => None,
+    });
+    Some((*algorithm, values.collect::<Option<_>>()?))
 }
 
 /// The object that the parts are a copy of, if they are all of one, in order and from its beginning.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use forebay_intake::names::FileName;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::{NameKey, StoredFile};
+use http::{HeaderName, HeaderValue};
 use s3s::dto::{
     Checksum, ChecksumType, GetObjectAttributesInput, GetObjectAttributesOutput,
     GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
@@ -12,18 +13,20 @@ use s3s::dto::{
 };
 use s3s::{S3Result, s3_error};
 
+use crate::algorithm::Algorithm;
 use crate::condition::Conditions;
 use crate::error::of_intake;
 use crate::fields::set_checksum;
 use crate::object::{Object, StoredChecksum};
 use crate::service::Service;
-use crate::sums::Algorithm;
 
 /// The part of an object to be sent.
 struct Wanted {
     range: Range<u64>,
     /// Whether it is less than the whole.
     partial: bool,
+    /// The index of the part that was asked for.
+    part: Option<usize>,
     parts_count: Option<i32>,
 }
 
@@ -40,7 +43,7 @@ macro_rules! described {
         };
         conditions.check(&object.etag(), object.modified_s())?;
         let wanted = wanted(object, input.range, input.part_number)?;
-        let asked = input.checksum_mode.is_some() && !wanted.partial;
+        let checksum = wanted.checksum(object).filter(|_| input.checksum_mode.is_some());
         let headers = object.headers();
         let mut output = $output {
             accept_ranges: Some("bytes".to_owned()),
@@ -58,11 +61,34 @@ macro_rules! described {
             parts_count: wanted.parts_count,
             ..$output::default()
         };
-        if let Some(checksum) = object.checksum().filter(|_| asked) {
-            set_checksum!(output, &checksum);
+        if let Some(checksum) = &checksum {
+            set_checksum!(output, checksum);
         }
-        (output, wanted)
+        (output, wanted, checksum.as_ref().and_then(header_of))
     }};
+}
+
+impl Wanted {
+    /// The checksum of what is wanted, if it is known.
+    fn checksum(&self, object: Object<'_>) -> Option<StoredChecksum> {
+        match self.part {
+            Some(at) => object.part_checksum(at),
+            None if self.partial => None,
+            None => object.checksum(),
+        }
+    }
+}
+
+/// A header that carries a checksum.
+pub(crate) type ChecksumHeader = (HeaderName, HeaderValue);
+
+/// The header of a checksum for which outputs have no field.
+pub(crate) fn header_of(checksum: &StoredChecksum) -> Option<ChecksumHeader> {
+    if checksum.algorithm.has_fields() {
+        return None;
+    }
+    let name = HeaderName::from_static(checksum.algorithm.header());
+    Some((name, HeaderValue::from_str(&checksum.text).ok()?))
 }
 
 impl Service {
@@ -77,29 +103,33 @@ impl Service {
         Ok((namespace, name))
     }
 
-    pub(crate) async fn get_object(&self, input: GetObjectInput) -> S3Result<GetObjectOutput> {
+    pub(crate) async fn get_object(
+        &self,
+        input: GetObjectInput,
+    ) -> S3Result<(GetObjectOutput, Option<ChecksumHeader>)> {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let (mut output, wanted) = described!(GetObjectOutput, object, input);
+        let (mut output, wanted, checksum) = described!(GetObjectOutput, object, input);
         output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
         output.tag_count = count(object.tags().len()).filter(|count| *count > 0);
         self.intake.sent(wanted.range.end - wanted.range.start);
         output.body = Some(self.bytes(&file, wanted.range)?);
-        Ok(output)
+        Ok((output, checksum))
     }
 
-    /// Returns what HEAD says of an object, and the number of its tags, for which its output has no field.
+    /// Returns what HEAD says of an object, and what its output has no field for: the number of tags, and
+    /// some checksums.
     pub(crate) async fn head_object(
         &self,
         input: HeadObjectInput,
-    ) -> S3Result<(HeadObjectOutput, usize)> {
+    ) -> S3Result<(HeadObjectOutput, usize, Option<ChecksumHeader>)> {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let (mut output, _) = described!(HeadObjectOutput, object, input);
+        let (mut output, _, checksum) = described!(HeadObjectOutput, object, input);
         output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
-        Ok((output, object.tags().len()))
+        Ok((output, object.tags().len(), checksum))
     }
 
     pub(crate) async fn attributes(
@@ -155,7 +185,7 @@ impl Service {
             && let Some(sizes) = object.parts()
         {
             output.object_parts =
-                Some(parts_page(&sizes, input.max_parts, input.part_number_marker));
+                Some(parts_page(object, &sizes, input.max_parts, input.part_number_marker));
         }
         Ok(output)
     }
@@ -195,13 +225,15 @@ fn wanted(
             InvalidRequest,
             "Cannot specify both Range header and partNumber query parameter"
         )),
-        (None, None) => Ok(Wanted { range: 0..size, partial: false, parts_count: None }),
+        (None, None) => {
+            Ok(Wanted { range: 0..size, partial: false, part: None, parts_count: None })
+        }
         (Some(range), None) => {
             let range =
                 range.check(size).ok().filter(|range| !range.is_empty()).ok_or_else(|| {
                     s3_error!(InvalidRange, "The requested range is not satisfiable")
                 })?;
-            Ok(Wanted { range, partial: true, parts_count: None })
+            Ok(Wanted { range, partial: true, part: None, parts_count: None })
         }
         (None, Some(number)) => {
             let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
@@ -218,7 +250,7 @@ fn wanted(
                 return Err(error);
             };
             let start: u64 = sizes.iter().take(at).sum();
-            Ok(Wanted { range: start..start + length, partial: true, parts_count })
+            Ok(Wanted { range: start..start + length, partial: true, part: Some(at), parts_count })
         }
     }
 }
@@ -250,15 +282,33 @@ pub(crate) fn kind(checksum: &StoredChecksum) -> ChecksumType {
     })
 }
 
-fn parts_page(sizes: &[u64], max: Option<i32>, marker: Option<i32>) -> GetObjectAttributesParts {
+fn parts_page(
+    object: Object<'_>,
+    sizes: &[u64],
+    max: Option<i32>,
+    marker: Option<i32>,
+) -> GetObjectAttributesParts {
     let max = max.and_then(|max| usize::try_from(max).ok()).unwrap_or(1_000).min(1_000);
     let after = marker.and_then(|marker| usize::try_from(marker).ok()).unwrap_or(0);
+    let checksums = object.parts_checksums();
     let page: Vec<ObjectPart> = (after..sizes.len())
         .take(max)
-        .map(|at| ObjectPart {
-            part_number: count(at + 1),
-            size: sizes.get(at).and_then(|size| i64::try_from(*size).ok()),
-            ..ObjectPart::default()
+        .map(|at| {
+            let checksum = checksums
+                .as_ref()
+                .and_then(|(algorithm, texts)| Some((*algorithm, texts.get(at)?)));
+            let of = |wanted| {
+                checksum.filter(|(algorithm, _)| *algorithm == wanted).map(|(_, text)| text.clone())
+            };
+            ObjectPart {
+                checksum_crc32: of(Algorithm::Crc32),
+                checksum_crc32c: of(Algorithm::Crc32c),
+                checksum_crc64nvme: of(Algorithm::Crc64Nvme),
+                checksum_sha1: of(Algorithm::Sha1),
+                checksum_sha256: of(Algorithm::Sha256),
+                part_number: count(at + 1),
+                size: sizes.get(at).and_then(|size| i64::try_from(*size).ok()),
+            }
         })
         .collect();
     let last = page.last().and_then(|part| part.part_number);

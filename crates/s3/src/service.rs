@@ -39,6 +39,7 @@ use crate::access::Caller;
 use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
 use crate::error::{BareTag, WithStatus};
+use crate::read::ChecksumHeader;
 use crate::write::Beside;
 
 /// What the operations work on. Cloning is cheap.
@@ -71,6 +72,15 @@ fn answer<T>(output: S3Result<T>) -> Answer<T> {
 
 fn caller<T>(request: &S3Request<T>) -> Option<Caller> {
     request.extensions.get::<Caller>().cloned()
+}
+
+/// Adds the checksum for which an output has no field.
+fn with_checksum<T>(
+    mut response: S3Response<T>,
+    checksum: Option<ChecksumHeader>,
+) -> S3Response<T> {
+    response.headers.extend(checksum);
+    response
 }
 
 /// Splits a request into its input and the rest that a write needs.
@@ -140,13 +150,14 @@ impl S3 for Service {
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-        answer(self.get_object(request.input).await)
+        let (output, checksum) = self.get_object(request.input).await?;
+        Ok(with_checksum(S3Response::new(output), checksum))
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-        let (output, tags) = self.head_object(request.input).await?;
+        let (output, tags, checksum) = self.head_object(request.input).await?;
         let is_part = output.content_range.is_some();
-        let mut response = S3Response::new(output);
+        let mut response = with_checksum(S3Response::new(output), checksum);
         if tags > 0 {
             response.headers.insert("x-amz-tagging-count", tags.into());
         }
@@ -166,7 +177,8 @@ impl S3 for Service {
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
-        with_body!(self.put_object(request))
+        let (output, checksum) = with_body!(self.put_object(request))?.output;
+        Ok(with_checksum(S3Response::new(output), checksum))
     }
 
     async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {

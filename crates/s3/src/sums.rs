@@ -8,157 +8,16 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use crc_fast::CrcAlgorithm;
 use forebay_intake::IntakeError;
 use forebay_intake::upload::Source;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, StatusCode};
 use md5::{Digest as _, Md5};
-use s3s::crypto::Checksum as _;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders, s3_error};
 
+use crate::algorithm::{Algorithm, Running};
 use crate::chunks::Fault;
-
-/// Checksums of S3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Algorithm {
-    Crc32,
-    Crc32c,
-    Crc64Nvme,
-    Sha1,
-    Sha256,
-}
-
-impl Algorithm {
-    const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
-
-    /// Its name in `ChecksumAlgorithm`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Crc32 => "CRC32",
-            Self::Crc32c => "CRC32C",
-            Self::Crc64Nvme => "CRC64NVME",
-            Self::Sha1 => "SHA1",
-            Self::Sha256 => "SHA256",
-        }
-    }
-
-    /// The header that carries it.
-    fn header(self) -> &'static str {
-        match self {
-            Self::Crc32 => "x-amz-checksum-crc32",
-            Self::Crc32c => "x-amz-checksum-crc32c",
-            Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
-            Self::Sha1 => "x-amz-checksum-sha1",
-            Self::Sha256 => "x-amz-checksum-sha256",
-        }
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
-    }
-
-    /// Its code in notes of parts.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Crc32 => 1,
-            Self::Crc32c => 2,
-            Self::Crc64Nvme => 3,
-            Self::Sha1 => 4,
-            Self::Sha256 => 5,
-        }
-    }
-
-    pub(crate) fn of_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
-    }
-
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Self::Crc32 | Self::Crc32c => 4,
-            Self::Crc64Nvme => 8,
-            Self::Sha1 => 20,
-            Self::Sha256 => 32,
-        }
-    }
-
-    /// The CRC, if it is one: those of parts can be combined.
-    fn crc(self) -> Option<CrcAlgorithm> {
-        match self {
-            Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
-            Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
-            Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
-            Self::Sha1 | Self::Sha256 => None,
-        }
-    }
-
-    /// Returns the checksum of two parts together; `None` if it is not a CRC, or they are no checksums.
-    pub(crate) fn combine(self, first: &[u8], second: &[u8], second_size: u64) -> Option<Vec<u8>> {
-        let value = |bytes: &[u8]| {
-            let mut whole = [0; 8];
-            let at = whole.len().checked_sub(bytes.len())?;
-            whole.get_mut(at..)?.copy_from_slice(bytes);
-            Some(u64::from_be_bytes(whole))
-        };
-        let (first, second) = (value(first)?, value(second)?);
-        let whole = crc_fast::checksum_combine(self.crc()?, first, second, second_size);
-        Some(whole.to_be_bytes()[8 - self.size()..].to_vec())
-    }
-
-    /// Returns the checksum of bytes in memory.
-    pub(crate) fn of(self, bytes: &[u8]) -> Vec<u8> {
-        let mut running = Running::new(self);
-        running.update(bytes);
-        running.finish()
-    }
-
-    /// Reads a value as headers and XML carry it.
-    ///
-    /// # Errors
-    /// `InvalidRequest`: it is not Base64 of this checksum's size.
-    pub(crate) fn decode(self, text: &str) -> S3Result<Vec<u8>> {
-        let decoded = STANDARD.decode(text).ok().filter(|value| value.len() == self.size());
-        decoded.ok_or_else(|| {
-            s3_error!(InvalidRequest, "Value for {} header is invalid.", self.header())
-        })
-    }
-}
-
-/// A checksum being computed.
-pub(crate) enum Running {
-    Crc(Algorithm, crc_fast::Digest),
-    Sha1(s3s::crypto::Sha1),
-    Sha256(s3s::crypto::Sha256),
-}
-
-impl Running {
-    pub(crate) fn new(algorithm: Algorithm) -> Self {
-        match algorithm.crc() {
-            Some(crc) => Self::Crc(algorithm, crc_fast::Digest::new(crc)),
-            None if algorithm == Algorithm::Sha1 => Self::Sha1(s3s::crypto::Sha1::new()),
-            None => Self::Sha256(s3s::crypto::Sha256::new()),
-        }
-    }
-
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Crc(_, digest) => digest.update(bytes),
-            Self::Sha1(digest) => digest.update(bytes),
-            Self::Sha256(digest) => digest.update(bytes),
-        }
-    }
-
-    pub(crate) fn finish(self) -> Vec<u8> {
-        match self {
-            Self::Crc(algorithm, digest) => {
-                digest.finalize().to_be_bytes()[8 - algorithm.size()..].to_vec()
-            }
-            Self::Sha1(digest) => digest.finalize().as_ref().to_vec(),
-            Self::Sha256(digest) => digest.finalize().as_ref().to_vec(),
-        }
-    }
-}
 
 /// What the headers of a request say of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,23 +52,18 @@ impl Expected {
         for algorithm in Algorithm::ALL {
             if headers.contains_key(algorithm.header()) {
                 if given.is_some() {
-                    return Err(s3_error!(
-                        InvalidRequest,
-                        "Expecting a single x-amz-checksum- header. Multiple checksum types are not \
-                         allowed."
-                    ));
+                    return Err(several());
                 }
                 let value = text(algorithm.header()).unwrap_or_default();
                 given = Some((algorithm, algorithm.decode(value)?));
             }
         }
-        let announced = text("x-amz-trailer").unwrap_or_default().split(',').map(str::trim);
-        let announced = announced
-            .filter_map(|name| Algorithm::ALL.into_iter().find(|known| known.header() == name))
-            .next();
+        let announced = announced(text("x-amz-trailer").unwrap_or_default())?;
         let named = ["x-amz-sdk-checksum-algorithm", "x-amz-checksum-algorithm"]
             .into_iter()
-            .find_map(|name| Algorithm::parse(text(name)?));
+            .find_map(|name| headers.get(name))
+            .map(|value| value.to_str().ok().and_then(Algorithm::parse).ok_or_else(unsupported))
+            .transpose()?;
         let sent = given.as_ref().map(|(algorithm, _)| *algorithm).or(announced);
         if let (Some(sent), Some(named)) = (sent, named)
             && sent != named
@@ -251,6 +105,39 @@ impl Expected {
         }
         self
     }
+}
+
+/// Reads which checksum the trailers are to bring. One that is not known would not be compared.
+fn announced(trailers: &str) -> S3Result<Option<Algorithm>> {
+    let mut announced = None;
+    for name in trailers.split(',').map(str::trim) {
+        if !name.to_ascii_lowercase().starts_with("x-amz-checksum-") {
+            continue;
+        }
+        let Some(algorithm) = Algorithm::of_header(name) else {
+            return Err(s3_error!(InvalidRequest, "This server does not know the checksum {name}"));
+        };
+        if announced.replace(algorithm).is_some() {
+            return Err(several());
+        }
+    }
+    Ok(announced)
+}
+
+/// A request names a checksum that is not known.
+pub(crate) fn unsupported() -> S3Error {
+    let known = Algorithm::ALL.map(Algorithm::name).join(", ");
+    s3_error!(
+        InvalidRequest,
+        "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [{known}]"
+    )
+}
+
+fn several() -> S3Error {
+    s3_error!(
+        InvalidRequest,
+        "Expecting a single x-amz-checksum- header. Multiple checksum types are not allowed."
+    )
 }
 
 /// A body that was received as it should be.
@@ -398,29 +285,6 @@ mod tests {
         reader.finish(None).map_err(|error| error.code().clone())
     }
 
-    #[test]
-    fn checksums_are_those_of_the_standards() {
-        for (algorithm, value) in [
-            (Algorithm::Crc32, "cbf43926"),
-            (Algorithm::Crc32c, "e3069283"),
-            (Algorithm::Crc64Nvme, "ae8b14860a799888"),
-            (Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
-        ] {
-            assert_eq!(hex::encode(algorithm.of(TEXT)), value);
-        }
-    }
-
-    #[test]
-    fn checksums_of_parts_combine_to_that_of_the_whole() {
-        for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
-            let (first, second) = TEXT.split_at(4);
-            let whole = algorithm.combine(&algorithm.of(first), &algorithm.of(second), 5);
-            assert_eq!(whole, Some(algorithm.of(TEXT)));
-        }
-        assert_eq!(Algorithm::Sha1.combine(&[0; 20], &[0; 20], 1), None);
-        assert_eq!(Algorithm::Crc32.combine(&[0; 9], &[0; 4], 1), None);
-    }
-
     #[tokio::test]
     async fn a_wrong_checksum_or_md5_is_a_bad_digest() {
         let md5 = STANDARD.encode(Md5::digest(TEXT));
@@ -452,5 +316,29 @@ mod tests {
         let code = read(&[("x-amz-trailer", "x-amz-checksum-crc32")]).await.unwrap_err();
         assert_eq!(code.as_str(), "MalformedTrailerError");
         assert!(read(&[("x-amz-trailer", "")]).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_checksum_that_would_not_be_compared_is_refused() {
+        for headers in [
+            [("x-amz-trailer", "x-amz-checksum-blake3")],
+            [("x-amz-trailer", "x-amz-checksum-crc32, X-Amz-Checksum-New")],
+            [("x-amz-trailer", "x-amz-checksum-crc32,x-amz-checksum-sha1")],
+            [("x-amz-sdk-checksum-algorithm", "BLAKE3")],
+        ] {
+            assert_eq!(read(&headers).await, Err(S3ErrorCode::InvalidRequest), "{headers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_known_checksum_is_compared() {
+        for algorithm in Algorithm::ALL {
+            let right = STANDARD.encode(algorithm.of(TEXT));
+            let received = read(&[(algorithm.header(), &right)]).await.unwrap();
+            assert_eq!((received.algorithm, received.value), (algorithm, algorithm.of(TEXT)));
+            let wrong = STANDARD.encode(algorithm.of(b"other"));
+            let answer = read(&[(algorithm.header(), &wrong)]).await;
+            assert_eq!(answer, Err(S3ErrorCode::BadDigest), "{}", algorithm.name());
+        }
     }
 }

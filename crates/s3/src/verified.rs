@@ -17,8 +17,9 @@ use md5::{Digest as _, Md5};
 use s3s::S3Result;
 use url::form_urlencoded;
 
+use crate::algorithm::{Algorithm, Running};
 use crate::chunks::{Broken, Fault};
-use crate::sums::{Algorithm, Expected, Running, compare, compare_md5, other_content};
+use crate::sums::{Expected, compare, compare_md5, other_content};
 
 /// Returns a body, which compares itself with what the headers say of it if it is not that of an object.
 ///

@@ -20,7 +20,7 @@ use crate::empty::only_private;
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
 use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set};
-use crate::read::refuse_encryption;
+use crate::read::{ChecksumHeader, header_of, refuse_encryption};
 use crate::service::Service;
 use crate::sums::{Expected, Reader};
 use crate::versions::{Deleted, NULL};
@@ -154,7 +154,7 @@ impl Service {
         &self,
         mut input: PutObjectInput,
         beside: Beside<'_>,
-    ) -> S3Result<PutObjectOutput> {
+    ) -> S3Result<(PutObjectOutput, Option<ChecksumHeader>)> {
         refuse_others!(input)?;
         if input.write_offset_bytes.is_some() {
             return Err(s3_error!(NotImplemented, "Objects cannot be appended to"));
@@ -202,7 +202,7 @@ impl Service {
             ..PutObjectOutput::default()
         };
         set_checksum!(output, &checksum);
-        Ok(output)
+        Ok((output, header_of(&checksum)))
     }
 
     /// Finds the source of a copy, if the caller may read it and its conditions hold.

@@ -108,9 +108,13 @@ async fn a_bucket_has_the_tags_that_were_set_last() {
     server.call(&key, "PUT", "/data?versioning=", &headers, versioned).await;
     let many: Vec<(String, &str)> = (0..51).map(|n| (format!("t{n}"), "x")).collect();
     assert_eq!(set("/data?tagging=", &many[..50]).await.status / 100, 2);
-    for wrong in [&many[..], &[(String::new(), "x")], &[("aws:x".to_owned(), "x")]] {
+    for (wrong, code) in [
+        (&many[..], "BadRequest"),
+        (&[(String::new(), "x")], "InvalidTag"),
+        (&[("aws:x".to_owned(), "x")], "InvalidTag"),
+    ] {
         let refused = set("/data?tagging=", wrong).await;
-        assert_eq!((refused.status, refused.element("Code").as_deref()), (400, Some("InvalidTag")));
+        assert_eq!((refused.status, refused.element("Code").as_deref()), (400, Some(code)));
     }
     assert_eq!(call("GET", "/data?tagging=").await.text().matches("<Tag>").count(), 50);
     assert_eq!(call("DELETE", "/data?tagging=").await.status, 204);
@@ -414,7 +418,57 @@ async fn a_checksum_of_a_completion_is_that_of_the_object() {
         let asked = [("x-amz-checksum-mode", "ENABLED")];
         let head = server.call(&key, "HEAD", "/data/sum", &asked, "").await;
         assert_eq!(head.header(name), Some(right), "{algorithm}");
+        let head = server.call(&key, "HEAD", "/data/sum?partNumber=1", &asked, "").await;
+        assert_eq!(
+            (head.header(name), head.header("x-amz-checksum-type")),
+            (Some(value), Some(kind))
+        );
+        let asked = [("x-amz-object-attributes", "ObjectParts")];
+        let known = server.call(&key, "GET", "/data/sum?attributes=", &asked, "").await;
+        let element = format!("<Checksum{algorithm}>{value}</Checksum{algorithm}>");
+        assert!(known.text().contains(&element), "{}", known.text());
     }
+}
+
+#[tokio::test]
+async fn a_checksum_without_a_list_of_parts_is_compared_and_returned() {
+    let (server, key) = with_bucket().await;
+    // Those of "123456789".
+    let md5 = "JfnnlDI7RTiF9RgfG2JNCw==";
+    let xxhash = "jLhB20DmroM=";
+    let asked = [("x-amz-checksum-mode", "ENABLED")];
+    for (algorithm, name, right) in
+        [("MD5", "x-amz-checksum-md5", md5), ("XXHASH64", "x-amz-checksum-xxhash64", xxhash)]
+    {
+        let put = server.call(&key, "PUT", "/data/sum", &[(name, right)], "123456789").await;
+        assert_eq!((put.status, put.header(name)), (200, Some(right)), "{algorithm}");
+        let wrong = server.call(&key, "PUT", "/data/sum", &[(name, right)], "12345678").await;
+        assert_eq!((wrong.status, wrong.element("Code").as_deref()), (400, Some("BadDigest")));
+        for method in ["GET", "HEAD"] {
+            let read = server.call(&key, method, "/data/sum", &asked, "").await;
+            assert_eq!(read.header(name), Some(right), "{algorithm} {method}");
+            assert_eq!(read.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
+        }
+        let listed = server.call(&key, "GET", "/data?list-type=2", &[], "").await.text();
+        let element = format!("<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm>");
+        assert!(listed.contains(&element), "{listed}");
+        let headers = [("x-amz-checksum-algorithm", algorithm)];
+        let refused = server.call(&key, "POST", "/data/sum?uploads=", &headers, "").await;
+        assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{algorithm}");
+        let id = begin(&server, &key).await;
+        let target = format!("/data/k?partNumber=1&uploadId={id}");
+        let refused = server.call(&key, "PUT", &target, &[(name, right)], "123456789").await;
+        assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{algorithm}");
+    }
+    for headers in [
+        [("x-amz-checksum-blake3", md5)],
+        [("x-amz-sdk-checksum-algorithm", "BLAKE3")],
+        [("x-amz-trailer", "x-amz-checksum-blake3")],
+    ] {
+        let refused = server.call(&key, "PUT", "/data/other", &headers, "123456789").await;
+        assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{headers:?}");
+    }
+    assert_eq!(server.call(&key, "HEAD", "/data/other", &[], "").await.status, 404);
 }
 
 #[tokio::test]

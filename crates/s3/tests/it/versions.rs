@@ -153,6 +153,19 @@ async fn every_version_is_listed_and_read_until_it_is_erased() {
 }
 
 #[tokio::test]
+async fn the_same_bytes_stored_again_at_once_are_another_version() {
+    let bucket = Bucket::versioned().await;
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.extend(bucket.put("k", "bytes").await);
+    }
+    let listed = bucket.versions(100).await;
+    assert_eq!((ids.len(), listed.len()), (20, 20));
+    ids.reverse();
+    assert_eq!(listed.into_iter().map(|(_, id, ..)| id).collect::<Vec<_>>(), ids);
+}
+
+#[tokio::test]
 async fn what_was_before_the_newest_version_holds_again_when_that_is_erased() {
     let bucket = Bucket::versioned().await;
     let one = bucket.put("k", "one").await.unwrap();
