@@ -161,15 +161,15 @@ struct Gathered {
 
 impl Gathered {
     fn new(lsn: Lsn, first_seq: u64, limits: Limits) -> Self {
+        // Memory is used only where it is written. Vectors that grow are copied.
         Self {
             lsns: lsn..lsn,
             first_seq,
-            // Memory is used only where it is written.
             leaves: Vec::with_capacity(limits.bytes),
-            ends: Vec::new(),
-            ids: Vec::new(),
-            timestamps_ns: Vec::new(),
-            hashes: Vec::new(),
+            ends: Vec::with_capacity(limits.events),
+            ids: Vec::with_capacity(limits.events),
+            timestamps_ns: Vec::with_capacity(limits.events),
+            hashes: Vec::with_capacity(limits.events),
             notes: Vec::new(),
             system: Vec::new(),
         }
@@ -232,6 +232,10 @@ impl Gathered {
         ids.shrink_to_fit();
         timestamps_ns.shrink_to_fit();
         let hashes = Some(self.hashes).filter(|hashes| !hashes.is_empty());
+        let hashes = hashes.map(|mut hashes| {
+            hashes.shrink_to_fit();
+            hashes
+        });
         let run = Run::from_columns(first_seq, leaves, ends, ids, timestamps_ns);
         Replayed { lsns, run, hashes, notes: self.notes, system: self.system }
     }
