@@ -16,107 +16,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_base::checksum::crc32c;
-use forebay_base::fs::{DIRECT_ALIGN, File};
-
-use crate::blob::Staging;
+use forebay_base::fs::File;
 
 /// Bytes covered by one checksum.
 pub const BLOCK_SIZE: usize = 64 << 10;
 /// Blocks read in one operation.
 const BLOCKS_PER_READ: u64 = 8;
-
-/// Bytes gathered for one direct write of a large blob.
-const GATHERED_MAX: usize = 1 << 20;
-/// Bytes gathered for the first write, so that a blob whose bytes arrive slowly takes little
-/// memory.
-const GATHERED_MIN: usize = 64 << 10;
-
-/// Writes a blob file: bytes in order, checksums at the end.
-///
-/// Bytes are gathered in aligned memory, in pieces of up to a mebibyte, so that they are written to
-/// the device without a second copy of the whole blob in the kernel's cache.
-#[derive(Debug)]
-pub struct BlockWriter {
-    staging: Staging,
-    gathered: Vec<u8>,
-    /// How many bytes are gathered before they are written.
-    capacity: usize,
-    /// Offset of the aligned part of `gathered`.
-    start: usize,
-    held: usize,
-    checksums: Vec<u8>,
-    size: u64,
-}
-
-impl BlockWriter {
-    /// Starts a blob.
-    #[must_use]
-    pub fn new(staging: Staging) -> Self {
-        let (gathered, start) = aligned(GATHERED_MIN);
-        let capacity = GATHERED_MIN;
-        Self { staging, gathered, capacity, start, held: 0, checksums: Vec::new(), size: 0 }
-    }
-
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// The file system's error.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.size += bytes.len() as u64;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(self.capacity - self.held));
-            let at = self.start + self.held;
-            if let Some(room) = self.gathered.get_mut(at..at + now.len()) {
-                room.copy_from_slice(now);
-            }
-            self.held += now.len();
-            if self.held == self.capacity {
-                self.note_checksums();
-                let piece = self.gathered.get(self.start..self.start + self.held);
-                self.staging.write_aligned(piece.unwrap_or_default())?;
-                self.held = 0;
-                if self.capacity < GATHERED_MAX {
-                    self.capacity = (self.capacity * 4).min(GATHERED_MAX);
-                    (self.gathered, self.start) = aligned(self.capacity);
-                }
-            }
-            rest = later;
-        }
-        Ok(())
-    }
-
-    /// Writes the checksums, syncs, and returns the staged file with the number of bytes in it.
-    ///
-    /// # Errors
-    /// The file system's error.
-    pub fn finish(mut self) -> io::Result<(Staging, u64)> {
-        self.note_checksums();
-        let piece = self.gathered.get(self.start..self.start + self.held);
-        self.staging.write_end(piece.unwrap_or_default())?;
-        self.staging.write_end(&self.checksums)?;
-        self.staging.sync()?;
-        Ok((self.staging, self.size))
-    }
-
-    /// Computes the checksums of the gathered blocks. A full piece is a whole number of blocks.
-    fn note_checksums(&mut self) {
-        let piece = self.gathered.get(self.start..self.start + self.held);
-        for block in piece.unwrap_or_default().chunks(BLOCK_SIZE) {
-            self.checksums.extend_from_slice(&crc32c(block).to_le_bytes());
-        }
-    }
-}
-
-/// Allocates `size` bytes aligned for direct writes. Returns the memory and the offset of the
-/// aligned part.
-fn aligned(size: usize) -> (Vec<u8>, usize) {
-    let memory = vec![0; size + DIRECT_ALIGN];
-    let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
-    // The standard library may decline to compute an offset. Direct writes then fail cleanly.
-    let start = if start <= DIRECT_ALIGN { start } else { 0 };
-    (memory, start)
-}
 
 /// Reads ranges of a blob file and checks every block.
 #[derive(Debug, Clone)]
@@ -188,16 +93,16 @@ mod tests {
 
     use super::*;
     use crate::blob::BlobStore;
+    use crate::pieces::{Gathered, PieceWriter};
 
     fn blob(size: usize) -> (tempfile::TempDir, Vec<u8>, Arc<dyn File>) {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::open(Arc::new(RealFs), dir.path()).unwrap();
         let bytes: Vec<u8> = (0..size).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect();
-        let mut writer = BlockWriter::new(store.stage().unwrap());
-        for piece in bytes.chunks(10_007) {
-            writer.write(piece).unwrap();
-        }
-        let (staging, written) = writer.finish().unwrap();
+        let mut gathered = Gathered::default();
+        gathered.push(&bytes);
+        let writer = PieceWriter::new(store.stage().unwrap());
+        let (staging, written) = writer.finish(gathered).unwrap();
         assert_eq!(written, size as u64);
         let file = staging.file();
         std::mem::forget(staging);

@@ -40,6 +40,7 @@ mod opening;
 mod operations;
 pub mod options;
 mod pending;
+pub mod pieces;
 mod quotas;
 mod reads;
 pub mod recent;

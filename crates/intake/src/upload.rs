@@ -1,9 +1,9 @@
 //! Receiving a file's bytes: small ones in memory for the log, large ones directly to the disk.
 //!
-//! Pieces of a large body are gathered into a batch, which is hashed and written by two tasks while
-//! the next one is gathered. A thread is used only while there is a batch to process: a slow sender
-//! holds none, and little memory. If small files that arrive slowly hold more than `HELD_MAX`
-//! together, further ones wait on the disk like large ones.
+//! What arrives of a large body is gathered into a batch. One task hashes it and another copies it into
+//! pieces, while the next one arrives; a third writes a piece that is full. A thread is used only while
+//! there is something to process: a slow sender holds none, and little memory. If small files that arrive
+//! slowly hold more than `HELD_MAX` together, further ones wait on the disk like large ones.
 
 use std::future::Future;
 use std::io::{self, SeekFrom};
@@ -11,26 +11,31 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::blob::Staging;
-use crate::blocks::{BlockReader, BlockWriter};
+use crate::blocks::BlockReader;
 use crate::bulk::Bulk;
 use crate::classify::{Classified, HEAD_SIZE, classify, classify_content};
 use crate::digest::Digest;
 use crate::error::IntakeError;
 use crate::files::NewBytes;
 use crate::names::FileName;
+use crate::pieces::{Gathered, PieceWriter};
 use crate::shared::Shared;
 
 /// Approximate maximum size of a batch.
 const BATCH_SIZE: usize = 256 << 10;
 /// Minimum size of a batch while the sender has not sent the next bytes.
 const BATCH_SIZE_MIN: usize = 16 << 10;
+/// How long a batch waits for the next bytes of its sender.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Maximum memory of all incomplete small files together.
 const HELD_MAX: usize = 16 << 20;
 
@@ -255,10 +260,14 @@ async fn large(
         let mut coming = pin!(source.next());
         next = match poll_immediate(&mut coming).await {
             Some(come) => come?,
-            None => {
-                pipe.pause().await?;
-                coming.await?
-            }
+            // A sender that keeps up sends the next bytes soon: they join the batch.
+            None => match timeout(PAUSE, &mut coming).await {
+                Ok(come) => come?,
+                Err(_) => {
+                    pipe.pause().await?;
+                    coming.await?
+                }
+            },
         };
     }
     let (digest, staging) = pipe.finish().await?;
@@ -307,23 +316,25 @@ struct Pipe<'a> {
     batch: Vec<Bytes>,
     batch_size: usize,
     hasher: Lane<Sha256>,
-    writer: Lane<BlockWriter>,
+    gathered: Lane<Gathered>,
+    writer: Lane<PieceWriter>,
 }
 
 impl<'a> Pipe<'a> {
     fn start(shared: &'a Shared) -> Self {
         let (bulk, blobs) = (&shared.bulk, shared.blobs.clone());
-        let staged = bulk.run(move || blobs.stage().map(BlockWriter::new));
+        let staged = bulk.run(move || blobs.stage().map(PieceWriter::new));
         Self {
             bulk,
             batch: Vec::new(),
             batch_size: 0,
             hasher: Lane::Idle(Sha256::new()),
+            gathered: Lane::Idle(Gathered::default()),
             writer: Lane::Busy(staged),
         }
     }
 
-    /// Adds a piece; processes the batch when it is large enough.
+    /// Adds bytes; processes the batch when it is large enough.
     async fn send(&mut self, bytes: Bytes) -> Result<(), IntakeError> {
         self.batch_size += bytes.len();
         self.batch.push(bytes);
@@ -335,7 +346,7 @@ impl<'a> Pipe<'a> {
         if self.batch_size >= BATCH_SIZE_MIN { self.hand_over().await } else { Ok(()) }
     }
 
-    /// Hashes and writes the batch once the previous one is done.
+    /// Hashes and gathers the batch once the previous one is done.
     async fn hand_over(&mut self) -> Result<(), IntakeError> {
         self.batch_size = 0;
         let batch: Arc<[Bytes]> = std::mem::take(&mut self.batch).into();
@@ -347,19 +358,33 @@ impl<'a> Pipe<'a> {
             })
             .await
             .map_err(|source| IntakeError::Blob { act: "hash", source })?;
-        self.writer
-            .then(self.bulk, move |mut writer| {
-                batch.iter().try_for_each(|bytes| writer.write(bytes))?;
+        let mut gathered = self.gather_up().await.map_err(failed_write)?;
+        self.gathered = Lane::Busy(self.bulk.run(move || {
+            batch.iter().for_each(|bytes| gathered.push(bytes));
+            Ok(gathered)
+        }));
+        Ok(())
+    }
+
+    /// Takes over what the previous batches left, and has the full pieces written.
+    async fn gather_up(&mut self) -> io::Result<Gathered> {
+        let mut gathered = self.gathered.take().end().await?;
+        for piece in gathered.take_full() {
+            let mut writer = self.writer.take().end().await?;
+            gathered.reuse(writer.take_written());
+            self.writer = Lane::Busy(self.bulk.run(move || {
+                writer.write(piece)?;
                 Ok(writer)
-            })
-            .await
-            .map_err(failed_write)
+            }));
+        }
+        Ok(gathered)
     }
 
     async fn finish(mut self) -> Result<(Digest, Staging), IntakeError> {
         self.hand_over().await?;
+        let gathered = self.gather_up().await.map_err(failed_write)?;
         let writer = self.writer.end().await.map_err(failed_write)?;
-        let written = self.bulk.run(move || writer.finish().map(|(staging, _)| staging));
+        let written = self.bulk.run(move || writer.finish(gathered).map(|(staging, _)| staging));
         let hasher = self.hasher.end().await.map_err(failed_write)?;
         let staging = joined(written.await).map_err(failed_write)?;
         Ok((Digest(hasher.finalize().into()), staging))
@@ -379,13 +404,18 @@ enum Lane<S> {
 }
 
 impl<S: Send + 'static> Lane<S> {
+    /// Takes the stage over, to wait for its last step.
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Over)
+    }
+
     /// Starts the next step once the previous one has ended.
     async fn then(
         &mut self,
         bulk: &Bulk,
         step: impl FnOnce(S) -> std::io::Result<S> + Send + 'static,
     ) -> std::io::Result<()> {
-        let state = std::mem::replace(self, Self::Over).end().await?;
+        let state = self.take().end().await?;
         *self = Self::Busy(bulk.run(move || step(state)));
         Ok(())
     }

@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use forebay_intake::blob::BlobStore;
-    use forebay_intake::blocks::BlockWriter;
+    use forebay_intake::pieces::{Gathered, PieceWriter};
 
     /// A test that takes longer hangs.
     const HANG: Duration = Duration::from_secs(30);
@@ -202,9 +202,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::open(Arc::new(RealFs), dir.path()).unwrap();
         let bytes: Vec<u8> = (0..600_000).map(|n| u8::try_from(n % 251).unwrap()).collect();
-        let mut writer = BlockWriter::new(store.stage().unwrap());
-        writer.write(&bytes).unwrap();
-        let (staging, size) = writer.finish().unwrap();
+        let mut gathered = Gathered::default();
+        gathered.push(&bytes);
+        let writer = PieceWriter::new(store.stage().unwrap());
+        let (staging, size) = writer.finish(gathered).unwrap();
         let reader = BlockReader::new(staging.file(), size).unwrap();
         let sending = Sending::default();
         let reads = sending.reads.available_permits();
