@@ -1,7 +1,8 @@
 //! `cargo xtask clients`: unmodified clients against a real server.
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
-//! suites, redis-py's, Django's for its Redis cache, and versitygw's bring their own tests. Scripts here try
+//! suites, redis-py's, Django's for its Redis cache, versitygw's and those of MinIO's clients bring their own
+//! tests. Scripts here try
 //! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
 //! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
@@ -12,8 +13,10 @@
 //! each line with its reason.
 
 mod fetch;
+mod minio;
 mod node;
 mod openapi;
+mod passing;
 mod python;
 mod s3;
 mod s3_tools;
@@ -86,7 +89,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 17] = [
+const CLIENTS: [Client; 19] = [
     Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
     Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
     Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
@@ -104,6 +107,8 @@ const CLIENTS: [Client; 17] = [
     Client { name: "mc", run: Run::Alone(s3_tools::mc) },
     Client { name: "s3fs", run: Run::Alone(s3_tools::s3fs) },
     Client { name: "versitygw", run: Run::Alone(versitygw::run) },
+    Client { name: "minio-go", run: Run::Alone(minio::go) },
+    Client { name: "minio-py", run: Run::Alone(minio::python) },
 ];
 
 /// What all clients share.

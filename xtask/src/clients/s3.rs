@@ -131,6 +131,11 @@ impl Serve {
         Ok(server)
     }
 
+    /// The id of the access key, and its secret.
+    pub(super) fn key(&self) -> (&str, &str) {
+        (&self.key.0, &self.key.1)
+    }
+
     /// Gives a client the credentials, and the certificate to trust.
     pub(super) fn introduce(&self, client: &mut Command, tls: Option<Tls<'_>>) {
         client.env("AWS_ACCESS_KEY_ID", &self.key.0).env("AWS_SECRET_ACCESS_KEY", &self.key.1);

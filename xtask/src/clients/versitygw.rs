@@ -4,22 +4,17 @@
 //! access control lists, policies, object lock, users, the text of messages. Those that pass stand in
 //! `xtask/clients/s3/versitygw.passing`; one of these that fails is a failure.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-
+use super::passing::{self, Results};
 use super::s3::{Serve, Tls, certificate};
 use super::server::limited;
-use super::{Outcome, Stage, fetch, skip};
-use crate::command::say;
+use super::{Outcome, Stage, fetch};
 use crate::versitygw;
 
 /// Maximum time that the tests may take, in seconds.
 const LIMIT_S: u32 = 480;
-/// The list of tests that pass.
-const PASSING: &str = "versitygw.passing";
 
 pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     fetch::need("go")?;
@@ -27,19 +22,12 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
         fetch::step(&mut versitygw::build_into(dir), "cannot build versitygw")
     })?;
     let program = dir.join("versitygw");
-    let path = skip::path("s3").join(PASSING);
-    let list = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let listed: BTreeSet<&str> = list
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .collect();
+    let listed = passing::names("versitygw.passing")?;
     let made = certificate(&stage.output.join("versitygw"))?;
     let mut outcome = Outcome::default();
     for (part, tls) in [("http", None), ("https", Some((&*made.0, &*made.1)))] {
         let said = test(stage, &program, part, tls)?;
-        judge(&said, &listed, part, &mut outcome)?;
+        results(&said).judge(&listed, part, &mut outcome)?;
     }
     Ok(outcome)
 }
@@ -59,38 +47,18 @@ fn test(stage: &Stage, program: &Path, part: &str, tls: Option<Tls<'_>>) -> anyh
     Ok(said)
 }
 
-/// Compares the tests that passed with the list.
-fn judge(
-    said: &str,
-    listed: &BTreeSet<&str>,
-    part: &str,
-    outcome: &mut Outcome,
-) -> anyhow::Result<()> {
-    let plain = without_colours(said);
-    let mut passed = BTreeSet::new();
-    let mut failed = BTreeSet::new();
-    for line in plain.lines() {
+/// Reads the lines of the tests.
+fn results(said: &str) -> Results {
+    let mut results = Results::default();
+    for line in without_colours(said).lines() {
         if let Some(name) = line.strip_prefix("PASS ") {
-            passed.insert(name.trim());
+            results.note(name.trim(), None);
         } else if let Some(rest) = line.strip_prefix("FAIL ") {
             let (name, why) = rest.split_once(':').unwrap_or((rest, ""));
-            failed.insert((name.trim(), why.trim()));
+            results.note(name.trim(), Some(why.trim()));
         }
     }
-    ensure!(!passed.is_empty(), "no test of versitygw ran over {part}");
-    for name in listed {
-        let why = failed.iter().find(|(failed, _)| failed == name).map_or("", |(_, why)| why);
-        let is_ok = passed.contains(name);
-        outcome.note(&format!("{part}: {name}: {why}"), is_ok);
-    }
-    let others = failed.iter().filter(|(name, _)| !listed.contains(name)).count();
-    outcome.skipped += others;
-    let more = passed.iter().filter(|name| !listed.contains(*name)).copied();
-    let more: Vec<&str> = more.collect();
-    if !more.is_empty() {
-        say(format_args!("pass over {part}, but are not in {PASSING}: {}", more.join(" ")));
-    }
-    Ok(())
+    results
 }
 
 /// Text without the sequences that colour it in a terminal.
@@ -108,13 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listed_test_that_does_not_pass_is_a_failure() {
-        let said = "RUN  a\n\u{1b}[32mPASS \u{1b}[0ma\n\u{1b}[31mFAIL \u{1b}[0mb: 500\nFAIL c: 501\nPASS d\n";
-        let listed = BTreeSet::from(["a", "b", "gone"]);
+    fn what_passed_and_what_failed_is_read_without_colours() {
+        let said =
+            "RUN  a\n\u{1b}[32mPASS \u{1b}[0ma\n\u{1b}[31mFAIL \u{1b}[0mb: 500\nFAIL c: 501\n";
+        let listed = ["a", "b"].map(str::to_owned).into();
         let mut outcome = Outcome::default();
-        judge(said, &listed, "http", &mut outcome).unwrap();
+        results(said).judge(&listed, "http", &mut outcome).unwrap();
         assert_eq!((outcome.passed, outcome.skipped), (1, 1));
-        assert_eq!(outcome.failed, ["http: b: 500", "http: gone: "]);
-        assert!(judge("RUN a\n", &listed, "http", &mut outcome).is_err());
+        assert_eq!(outcome.failed, ["http: b: 500"]);
+        assert!(results("RUN a\n").judge(&listed, "http", &mut outcome).is_err());
     }
 }
