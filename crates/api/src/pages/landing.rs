@@ -75,6 +75,9 @@ pub(crate) fn landing_page(status: &Status) -> String {
                 @if status.subsystems.contains(&"events") {
                     li { a href="/v1/events/search" { "Newest events, and search" } }
                 }
+                @if status.subsystems.contains(&"webhooks") {
+                    li { a href="/v1/webhooks" { "Webhooks: receivers and their deliveries" } }
+                }
                 @if status.subsystems.contains(&"inventory") {
                     li { a href="/v1/inventories/page" { "Inventories: sizes and costs by prefix" } }
                 }

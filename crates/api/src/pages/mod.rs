@@ -14,6 +14,7 @@ mod layout;
 mod login;
 mod pipelines;
 mod schema;
+mod webhooks;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub(crate) use jobs::{JobRow, jobs_page};
 pub(crate) use landing::{Status, landing_page};
 pub(crate) use login::login_page;
 pub(crate) use pipelines::{PipelineRow, pipelines_page};
+pub(crate) use webhooks::{deliveries_page, webhooks_page};
 
 /// Script of the API browser.
 pub(crate) const DOCS_JS: &str = include_str!("docs.js");

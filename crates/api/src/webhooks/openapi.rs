@@ -5,7 +5,7 @@ use utoipa::openapi::OpenApi;
 
 use super::answers::{DeliveryAnswer, DeliveryList, WebhookAnswer, WebhookList, WebhookSecret};
 use super::body::{Changed, New, Rotation};
-use crate::describe::{Kind, Operation, Routes, path, query};
+use crate::describe::{Kind, Operation, PAGE, Routes, path, query};
 
 const TAG: &str = "webhooks";
 const ABOUT: &str = "Events of files, documents, uploads and jobs, sent to HTTP receivers at least once, signed as the \
@@ -20,12 +20,7 @@ const FULL: (u16, &str) = (507, "The disk is full");
 pub(super) fn document() -> OpenApi {
     Routes::new("Forebay webhooks")
         .tag(TAG, ABOUT)
-        .get(
-            "/v1/webhooks",
-            operation("list_webhooks", "List webhooks")
-                .json::<WebhookList>(200, "The webhooks")
-                .problems(&[CLOSED]),
-        )
+        .get("/v1/webhooks", list())
         .post(
             "/v1/webhooks",
             operation("create_webhook", "Create a webhook")
@@ -102,6 +97,13 @@ fn delivery(id: &str, summary: &str) -> Operation {
     named(id, summary).parameter(path("delivery", "The delivery's id, a number"))
 }
 
+fn list() -> Operation {
+    operation("list_webhooks", "List webhooks")
+        .json::<WebhookList>(200, "The webhooks")
+        .or_words(200, PAGE)
+        .problems(&[CLOSED])
+}
+
 fn deliveries() -> Operation {
     let states = DeliveryState::ALL.map(DeliveryState::name);
     named("list_webhook_deliveries", "List the last deliveries of a webhook, the newest first")
@@ -111,5 +113,6 @@ fn deliveries() -> Operation {
             query("cursor", Kind::Text, "next_cursor of the previous page"),
         ])
         .json::<DeliveryList>(200, "A page of deliveries")
+        .or_words(200, PAGE)
         .problems(&[(400, "A parameter is invalid"), MISSING, CLOSED])
 }

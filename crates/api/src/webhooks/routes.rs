@@ -7,14 +7,15 @@ use forebay_base::error_chain::chain;
 use forebay_webhooks::{DeliveryFilter, DeliveryState, HookId, WebhookError};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Shared;
 use super::answers::{DeliveryAnswer, DeliveryList, WebhookAnswer, WebhookList, WebhookSecret};
 use super::body::{Changed, New, Rotation, read, read_optional};
-use crate::answer::{answer, json, no_content};
+use crate::answer::{PAGE as PAGE_POLICY, answer, html, json, no_content, varied, wants_page};
 use crate::problem::Problem;
-use crate::query;
+use crate::{pages, query};
 
 /// Deliveries on a page by default.
 const PAGE: usize = 100;
@@ -22,10 +23,15 @@ const PAGE: usize = 100;
 /// `GET /v1/webhooks`.
 pub(super) async fn list(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let listed = shared.hooks().map(|hooks| {
-        let webhooks = hooks.hooks().into_iter().map(WebhookAnswer::from).collect();
+        let webhooks: Vec<WebhookAnswer> =
+            hooks.hooks().into_iter().map(WebhookAnswer::from).collect();
+        if wants_page(&headers) {
+            let rows: Vec<Value> = webhooks.iter().map(|hook| serde_json::json!(hook)).collect();
+            return html(pages::webhooks_page(&rows), PAGE_POLICY);
+        }
         json(StatusCode::OK, &WebhookList { webhooks })
     });
-    answer(listed, &headers)
+    varied(answer(listed, &headers))
 }
 
 /// `POST /v1/webhooks`.
@@ -128,10 +134,15 @@ pub(super) async fn deliveries(
     request: Request,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    answer(listed(&shared, &id, &parts.uri).await, &parts.headers)
+    varied(answer(listed(&shared, &id, &parts.uri, &parts.headers).await, &parts.headers))
 }
 
-async fn listed(shared: &Shared, id: &str, uri: &Uri) -> Result<Response, Problem> {
+async fn listed(
+    shared: &Shared,
+    id: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
     let id = parse(id)?;
     let (mut filter, mut limit) = (DeliveryFilter::default(), PAGE);
     for (name, value) in query::pairs(uri.query().unwrap_or_default()) {
@@ -156,7 +167,15 @@ async fn listed(shared: &Shared, id: &str, uri: &Uri) -> Result<Response, Proble
     let (found, more) = shared.hooks()?.deliveries(id, filter, limit).await.map_err(problem)?;
     let last = found.last().filter(|_| more);
     let next_cursor = last.map(|delivery| delivery.number.to_string());
-    let deliveries = found.iter().map(DeliveryAnswer::from).collect();
+    let deliveries: Vec<DeliveryAnswer> = found.iter().map(DeliveryAnswer::from).collect();
+    if wants_page(headers) {
+        let hook =
+            serde_json::json!(WebhookAnswer::from(shared.hooks()?.hook(id).map_err(problem)?));
+        let rows: Vec<Value> =
+            deliveries.iter().map(|delivery| serde_json::json!(delivery)).collect();
+        let page = pages::deliveries_page(&hook, &rows, next_cursor.as_deref());
+        return Ok(html(page, PAGE_POLICY));
+    }
     Ok(json(StatusCode::OK, &DeliveryList { deliveries, next_cursor }))
 }
 

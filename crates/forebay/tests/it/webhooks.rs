@@ -2,14 +2,18 @@
 //! the server; and what operators see and do.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Arrivals, Sender, channel};
 use std::time::Instant;
 
 use forebay_base::fs::sim::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::s3_client::S3;
 use crate::support::{HANG, Sent, Server, agent, run, run_ok, stderr};
@@ -38,6 +42,7 @@ impl Request {
 /// A receiver in this process.
 struct Receiver {
     address: SocketAddr,
+    is_tls: bool,
     arrivals: Arrivals<Request>,
 }
 
@@ -51,16 +56,47 @@ impl Receiver {
             let mut rng = Rng::new(9);
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
+                stream.set_read_timeout(Some(HANG)).unwrap();
                 let refused = refuses.is_some_and(|of| rng.below(of.try_into().unwrap()) == 0);
                 // A client that was killed leaves half a request.
                 serve(stream, refused, &sender).unwrap_or_default();
             }
         });
-        Self { address, arrivals }
+        Self { address, is_tls: false, arrivals }
+    }
+
+    /// Over HTTPS, as `localhost`. The certificate is in `cert.pem`.
+    fn start_tls(dir: &TempDir) -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, arrivals) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                stream.set_read_timeout(Some(HANG)).unwrap();
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                // A client that does not trust the certificate leaves.
+                serve(StreamOwned::new(connection, stream), false, &sender).unwrap_or_default();
+            }
+        });
+        Self { address, is_tls: true, arrivals }
     }
 
     fn url(&self) -> String {
-        format!("http://{}/in", self.address)
+        match self.is_tls {
+            true => format!("https://localhost:{}/in", self.address.port()),
+            false => format!("http://{}/in", self.address),
+        }
     }
 
     /// The next request.
@@ -69,8 +105,7 @@ impl Receiver {
     }
 }
 
-fn serve(mut stream: TcpStream, refused: bool, to: &Sender<Request>) -> Option<()> {
-    stream.set_read_timeout(Some(HANG)).ok()?;
+fn serve(mut stream: impl Read + Write, refused: bool, to: &Sender<Request>) -> Option<()> {
     let mut bytes = Vec::new();
     let (head, at, size) = loop {
         let mut piece = [0; 8_192];
@@ -96,7 +131,8 @@ fn serve(mut stream: TcpStream, refused: bool, to: &Sender<Request>) -> Option<(
         to.send(Request { id: header("webhook-id")?, body }).ok()?;
     }
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-    stream.write_all(answer.as_bytes()).ok()
+    stream.write_all(answer.as_bytes()).ok()?;
+    stream.flush().ok()
 }
 
 /// The status and the JSON of an answer.
@@ -394,6 +430,68 @@ fn only_admin_keys_use_webhooks_and_receivers_on_private_addresses_are_refused()
             "{url}: {answer}"
         );
     }
+}
+
+#[test]
+fn a_receiver_over_https_is_sent_to_only_if_its_certificate_is_trusted() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start_tls(&dir);
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("other.pem"), other.cert.pem()).unwrap();
+    let allow = ["--set", "webhooks.allow=127.0.0.0/8,::1/128"];
+    for (trusted, is_trusted) in [("other.pem", false), ("cert.pem", true)] {
+        let trusted = dir.path().join(trusted);
+        let server = Server::start_with(&dir, &allow, |command| {
+            command.env("SSL_CERT_FILE", trusted).env_remove("SSL_CERT_DIR");
+        });
+        let (status, hook) = create(&server, &json!({ "url": receiver.url() }));
+        assert_eq!(status, 201, "{hook}");
+        let ping =
+            format!("{}/v1/webhooks/{}/ping", server.url, hook["webhook_id"].as_str().unwrap());
+        let pinged = read(agent().post(ping).send_empty()).1;
+        if is_trusted {
+            assert_eq!(pinged["state"], "delivered", "{pinged}");
+            assert_eq!(receiver.next().kind(), "ping");
+        } else {
+            assert_ne!(pinged["state"], "delivered", "{pinged}");
+            let error = pinged["error"].as_str().unwrap();
+            assert!(error.contains("certificate"), "{error}");
+            assert!(receiver.arrivals.try_recv().is_err());
+        }
+    }
+}
+
+#[test]
+fn browsers_get_webhooks_and_their_deliveries_as_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(None);
+    let server = Server::start(&dir, &SETTINGS);
+    let page = |target: &str| {
+        let asked = agent().get(format!("{}{target}", server.url)).header("accept", "text/html");
+        let mut answer = asked.call().unwrap();
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        assert!(kind.starts_with("text/html"), "{kind}");
+        answer.body_mut().read_to_string().unwrap()
+    };
+    assert!(page("/v1/webhooks").contains("There are no webhooks"));
+    let description = "<script>alert(1)</script>";
+    let wanted = json!({ "url": receiver.url(), "prefix": "<b>", "description": description });
+    let (status, hook) = create(&server, &wanted);
+    assert_eq!(status, 201, "{hook}");
+    let deliveries = format!("/v1/webhooks/{}/deliveries", hook["webhook_id"].as_str().unwrap());
+    assert!(page(&deliveries).contains("Nothing was sent yet"));
+    let ping = format!("{}{}", server.url, deliveries.replace("deliveries", "ping"));
+    assert_eq!(read(agent().post(ping).send_empty()).1["state"], "delivered");
+    assert_eq!(receiver.next().kind(), "ping");
+    for page in [page("/v1/webhooks"), page(&deliveries)] {
+        assert!(page.contains(&receiver.url()) && page.contains("enabled"), "{page}");
+        assert!(!page.contains("<script>") && !page.contains("<b>"), "{page}");
+    }
+    assert!(page("/v1/webhooks").contains(&deliveries));
+    let page = page(&deliveries);
+    assert!(page.contains("ping") && page.contains("delivered") && page.contains("200"), "{page}");
+    // Other clients get data.
+    assert_eq!(get(&server, &deliveries).1["deliveries"][0]["event"], "ping");
 }
 
 #[test]
