@@ -9,14 +9,17 @@ use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Word that every manifest begins with.
 pub(super) const FORMAT: &str = "forebay-namespace";
-/// Version of the format.
-pub(super) const VERSION: u32 = 1;
+/// Version of the format that is written. Those before it are read.
+pub(super) const VERSION: u32 = 2;
+/// The first version with settings.
+const VERSION_OF_SETTINGS: u32 = 2;
 /// Maximum size of a manifest, in bytes.
-pub(super) const MANIFEST_SIZE_MAX: u64 = 16 << 10;
+pub(super) const MANIFEST_SIZE_MAX: u64 = 128 << 10;
 /// Maximum number of files of an archive.
 pub(crate) const FILES_MAX: u64 = 5_000_000;
 /// Maximum size of a line of `files.ndjson`, in bytes.
@@ -30,7 +33,7 @@ pub(super) const DOCUMENT_LINE_SIZE_MAX: u64 = 256 << 20;
 pub(crate) struct Manifest {
     /// [`FORMAT`].
     pub(super) format: String,
-    /// [`VERSION`].
+    /// At most [`VERSION`].
     pub(super) version: u32,
     /// Where the files and documents were.
     pub(crate) namespace: String,
@@ -42,6 +45,50 @@ pub(crate) struct Manifest {
     pub(crate) files: FilesPart,
     /// The documents.
     pub(crate) documents: DocumentsPart,
+    /// The settings of the namespace of files; `None` if it had none, or the archive is of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<Settings>,
+}
+
+/// What a namespace of files may hold, and how it is labelled.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// Whether earlier versions of files are kept.
+    pub(crate) versions: bool,
+    /// Maximum number of files.
+    pub(crate) quota_files: Option<u64>,
+    /// Maximum size of all files and versions, in bytes.
+    pub(crate) quota_bytes: Option<u64>,
+    /// The tags of the namespace.
+    pub(crate) tags: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Those of a namespace as a server describes it; `None` if it has none.
+    pub(crate) fn of(namespace: &Value) -> Option<Self> {
+        let quota = |name: &str| namespace["quota"][name].as_u64();
+        let tags = namespace["tags"].as_object().into_iter().flatten();
+        let tags =
+            tags.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+        let settings = Self {
+            versions: namespace["versions"] == true,
+            quota_files: quota("files"),
+            quota_bytes: quota("bytes"),
+            tags: tags.collect(),
+        };
+        Some(settings).filter(|settings| *settings != Self::default())
+    }
+
+    /// Checks the rules for tags.
+    fn check(&self) -> Result<(), String> {
+        let mut attributes = Attributes::default();
+        for (name, value) in &self.tags {
+            let set = attributes.set(AttributeKind::Tag, name, value);
+            set.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
 }
 
 /// The files of an archive.
@@ -119,7 +166,7 @@ impl Manifest {
         if kind.format != FORMAT {
             return Err(format!("this is {:?}, not an exported namespace", kind.format));
         }
-        if kind.version != VERSION {
+        if !(1..=VERSION).contains(&kind.version) {
             let version = kind.version;
             return Err(format!(
                 "version {version} of the format is not known; use a newer forebay"
@@ -127,6 +174,12 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         Namespace::parse(&manifest.namespace).map_err(|error| error.to_string())?;
+        if let Some(settings) = &manifest.settings {
+            if kind.version < VERSION_OF_SETTINGS {
+                return Err("version 1 of the format has no settings".to_owned());
+            }
+            settings.check()?;
+        }
         Ok(manifest)
     }
 }

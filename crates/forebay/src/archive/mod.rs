@@ -22,6 +22,6 @@ mod writer;
 mod tests;
 
 pub(crate) use error::ArchiveError;
-pub(crate) use format::{DocumentLine, FileLine, Target};
+pub(crate) use format::{DocumentLine, FileLine, Settings, Target};
 pub(crate) use reader::Archive;
 pub(crate) use writer::Writer;

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
-use super::{Archive, ArchiveError, DocumentLine, FileLine, Target, Writer};
+use super::format::Manifest;
+use super::{Archive, ArchiveError, DocumentLine, FileLine, Settings, Target, Writer};
 
 fn go(_: u64) -> Result<(), ArchiveError> {
     Ok(())
@@ -49,8 +50,13 @@ fn written(dir: &TempDir, name: &str) -> PathBuf {
     for (id, text) in DOCUMENTS {
         writer.add_document(&document(id, text)).unwrap();
     }
-    writer.finish(&Namespace::parse("n").unwrap(), Some(Target::Table)).unwrap();
+    writer.finish(&Namespace::parse("n").unwrap(), Some(Target::Table), Some(settings())).unwrap();
     path
+}
+
+fn settings() -> Settings {
+    let tags = [("team é".to_owned(), "a \"b\"".to_owned())].into();
+    Settings { versions: true, quota_files: Some(9), quota_bytes: None, tags }
 }
 
 fn opened(path: &Path) -> Result<Archive, String> {
@@ -101,6 +107,7 @@ fn what_is_written_is_read_as_a_tar_file_and_as_a_directory() {
         assert_eq!((manifest.files.count, manifest.files.contents), (3, 2));
         assert_eq!((manifest.files.bytes, manifest.files.content_bytes), (8, 4));
         assert_eq!(manifest.documents.target, Some(Target::Table));
+        assert_eq!(manifest.settings, Some(settings()));
         let mut files = archive.files().unwrap();
         let mut names = Vec::new();
         while let Some(line) = files.next().unwrap() {
@@ -140,7 +147,7 @@ fn a_content_that_is_not_what_was_declared_leaves_nothing() {
         }
         writer.add_content(declared, &mut &b"right"[..], &mut go).unwrap();
         writer.add_file(&file("a", b"right")).unwrap();
-        writer.finish(&Namespace::parse("n").unwrap(), None).unwrap();
+        writer.finish(&Namespace::parse("n").unwrap(), None, None).unwrap();
         assert_eq!(opened(&path).unwrap().manifest().files.contents, 1);
     }
     drop(Writer::create(&dir.path().join("dropped.tar"), false).unwrap());
@@ -231,12 +238,29 @@ fn hostile_members_are_refused() {
         ([&one[..], &lists, &with_one].concat(), "no line of files.ndjson names it"),
         ([&[(&*content, &b"y"[..])][..], &lists, &with_one].concat(), "has the SHA-256"),
         ([&lists[..], &[("manifest.json", &b"{}"[..])]].concat(), "manifest.json: "),
-        ([&lists[..], &[("manifest.json", &[b' '; 20_000])]].concat(), "more than 16384"),
+        ([&lists[..], &[("manifest.json", &[b' '; 140_000])]].concat(), "more than 131072"),
         (lists.to_vec(), "no manifest.json at its end"),
     ] {
         let error = opened(&tar(&dir, &members)).unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
     }
+}
+
+#[test]
+fn settings_keep_the_rules_of_the_server_and_are_of_the_second_version() {
+    let tagged = |version: u32, name: &str| {
+        let mut manifest: serde_json::Value =
+            serde_json::from_str(&manifest((0, 0, ""), (0, 0), (0, ""))).unwrap();
+        manifest["version"] = version.into();
+        manifest["settings"] = serde_json::json!({
+            "versions": false, "quota_files": null, "quota_bytes": 7, "tags": { name: "x" },
+        });
+        Manifest::parse(manifest.to_string().as_bytes())
+    };
+    assert_eq!(tagged(2, "a").unwrap().settings.unwrap().quota_bytes, Some(7));
+    assert!(tagged(2, "").is_err(), "a tag without a name");
+    assert!(tagged(1, "a").unwrap_err().contains("no settings"));
+    assert!(tagged(3, "a").unwrap_err().contains("newer forebay"));
 }
 
 #[test]

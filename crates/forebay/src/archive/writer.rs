@@ -18,7 +18,7 @@ use tempfile::{NamedTempFile, TempDir};
 use super::error::ArchiveError;
 use super::format::{
     DOCUMENT_LINE_SIZE_MAX, DocumentLine, DocumentsPart, FILE_LINE_SIZE_MAX, FILES_MAX, FORMAT,
-    FileLine, FilesPart, Manifest, Target, VERSION,
+    FileLine, FilesPart, Manifest, Settings, Target, VERSION,
 };
 use super::members::{CONTENTS, DOCUMENTS, FILES, MANIFEST, MemberName, PIECE, hash};
 use super::tar_file::{check_content, cut_back, write_end, write_header, write_padding};
@@ -221,6 +221,7 @@ impl Writer {
     /// Completes the archive; returns its manifest, and the digest of that.
     ///
     /// * `target`: where the documents are stored, if that is decided.
+    /// * `settings`: those of the namespace of files, if it has any.
     ///
     /// # Errors
     /// [`ArchiveError`]: there is no archive under the name.
@@ -228,6 +229,7 @@ impl Writer {
         self,
         namespace: &Namespace,
         target: Option<Target>,
+        settings: Option<Settings>,
     ) -> Result<(Manifest, Digest), ArchiveError> {
         let Self { path, parent, output, files, documents, contents, .. } = self;
         let cannot_write = |source| ArchiveError::Write { path: path.clone(), source };
@@ -249,6 +251,7 @@ impl Writer {
                 sha256: files_sha256,
             },
             documents: DocumentsPart { count: document_count, target, size, sha256 },
+            settings,
         };
         let text = serde_json::to_vec(&manifest).map_err(|error| cannot_write(error.into()))?;
         match output {

@@ -40,10 +40,10 @@ Examples:
   forebay export plans ./plans-2026-11-26
   forebay import plans.tar --server http://other:8090
 
-The archive has the files of the namespace, with comment, metadata and tags, and the documents of
-the namespace with the same name. Earlier versions of files are left out, as is what only the S3
-port shows: headers, ETags, and names that end with a slash. To keep everything, use `forebay
-backup`.
+The archive has the files of the namespace, with comment, metadata and tags, its settings (limits,
+tags, whether versions are kept), and the documents of the namespace with the same name. Earlier
+versions of files are left out, as is what only the S3 port shows: headers, ETags, and names that
+end with a slash. To keep everything, use `forebay backup`.
 
 A name that ends with .tar makes a tar file, any other a directory. It is written under a temporary
 name, verified, synced and renamed.
@@ -193,7 +193,9 @@ impl Export<'_> {
             }
         }
         let target = self.documents(&mut writer, count)?;
-        let (manifest, digest) = writer.finish(namespace, target).map_err(cannot_export)?;
+        let settings = self.settings()?;
+        let (manifest, digest) =
+            writer.finish(namespace, target, settings).map_err(cannot_export)?;
         Ok(json!({
             "namespace": namespace.as_str(),
             "path": args.path.to_string_lossy(),
@@ -202,6 +204,7 @@ impl Export<'_> {
             "contents": manifest.files.contents,
             "content_bytes": manifest.files.content_bytes,
             "documents": manifest.documents.count,
+            "settings": manifest.settings.is_some(),
             "left_out": self.left_out,
             "manifest_sha256": digest.to_string(),
         }))
@@ -324,6 +327,16 @@ impl Export<'_> {
             self.check().map_err(cannot_export)?;
         }
         Ok(target.filter(|_| is_decided && count > 0))
+    }
+
+    /// The settings of the namespace of files, if it has any.
+    fn settings(&self) -> anyhow::Result<Option<archive::Settings>> {
+        let path = format!("/v1/namespaces/{}", self.namespace);
+        match repeated(|| self.client.ask(Method::GET, &path, None)) {
+            Ok(found) => Ok(archive::Settings::of(&found)),
+            Err(Failure::Refused { status: 404, .. }) => Ok(None),
+            Err(failure) => Err(failed(failure)),
+        }
     }
 
     /// What the server says of the namespace of documents; `None` if there is none.

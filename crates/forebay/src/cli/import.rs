@@ -8,10 +8,13 @@ use std::path::PathBuf;
 use forebay_intake::names::Namespace;
 use indicatif::ProgressBar;
 use serde::Serialize;
+use serde_json::Value;
+use ureq::http::Method;
 
-use super::file_client::{Client, ClientArgs, namespace, shown};
+use super::export::repeated;
+use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
 use super::{import_documents, import_files, progress};
-use crate::archive::{Archive, ArchiveError};
+use crate::archive::{Archive, ArchiveError, Settings};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -24,7 +27,8 @@ Examples:
 The whole archive is verified before anything is stored. Repeat the command to continue after an
 interruption: what is stored already is left alone. Files with other bytes under the same name are
 replaced, others of the namespace stay. Media types and times are those of the importing server;
-earlier versions of files are not in an archive.
+earlier versions of files are not in an archive. The settings of the namespace of files are set at
+the end, unless it has settings.
 
 Documents are stored if the server has none in the namespace, or begins with those of the archive.
 With --append they are added to others; then a repetition is safe for 24 hours only. They keep their
@@ -74,12 +78,27 @@ impl Import<'_> {
     }
 }
 
+/// What became of the settings of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum SettingsDone {
+    /// The archive has none.
+    None,
+    /// The server had the same.
+    Unchanged,
+    /// The server had none.
+    Set,
+    /// The server had others, which stay.
+    Kept,
+}
+
 /// Counts of a run.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     namespace: &'a str,
     files: import_files::Counts,
     documents: import_documents::Counts,
+    settings: SettingsDone,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -107,24 +126,51 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         bar: &bar,
         dry_run: args.dry_run,
     };
-    let done = both(&import, args);
+    let done = all(&import, args);
     bar.finish_and_clear();
-    let (files, documents) = done?;
-    let summary = Summary { namespace: namespace.as_str(), files, documents };
+    let (files, documents, settings) = done?;
+    let summary = Summary { namespace: namespace.as_str(), files, documents, settings };
     report(&summary, args)?;
     Ok(if files.failed == 0 { Exit::Ok } else { Exit::Failed })
 }
 
-fn both(
+fn all(
     import: &Import<'_>,
     args: &Args,
-) -> anyhow::Result<(import_files::Counts, import_documents::Counts)> {
+) -> anyhow::Result<(import_files::Counts, import_documents::Counts, SettingsDone)> {
     // Whether the documents can be stored is known before the first file is.
     let documents = import_documents::compare(import, args.append)?;
     let files = import_files::run(import, args.workers)?;
     import.bar.set_message("documents");
     let documents = import_documents::run(import, documents)?;
-    Ok((files, documents))
+    // At the end: the limits may be less than the files that are there.
+    let settings = settings(import)?;
+    Ok((files, documents, settings))
+}
+
+/// Sets the settings of the namespace of files, if it has none.
+fn settings(import: &Import<'_>) -> anyhow::Result<SettingsDone> {
+    let Some(wanted) = &import.archive.manifest().settings else { return Ok(SettingsDone::None) };
+    let path = format!("/v1/namespaces/{}", import.namespace);
+    let ask = |method: &Method, body: Option<&Value>| {
+        repeated(|| import.client.ask(method.clone(), &path, body))
+    };
+    let found = match ask(&Method::GET, None) {
+        Ok(found) => Settings::of(&found),
+        Err(Failure::Refused { status: 404, .. }) => None,
+        Err(failure) => return Err(failed(failure)),
+    };
+    match found {
+        Some(found) if found == *wanted => return Ok(SettingsDone::Unchanged),
+        Some(_) => return Ok(SettingsDone::Kept),
+        None => {}
+    }
+    if !import.dry_run {
+        let settings = serde_json::to_value(wanted)
+            .map_err(|error| Coded::wrap(Exit::Failed, "cannot send the settings", error.into()))?;
+        ask(&Method::PUT, Some(&settings)).map_err(failed)?;
+    }
+    Ok(SettingsDone::Set)
 }
 
 /// The error for an archive that cannot be used.
@@ -144,7 +190,7 @@ fn report(summary: &Summary<'_>, args: &Args) -> anyhow::Result<()> {
             .map_err(|error| Coded::wrap(Exit::Failed, "cannot print the summary", error.into()))?;
         return out::json(&json);
     }
-    let Summary { namespace, files, documents } = summary;
+    let Summary { namespace, files, documents, settings } = summary;
     let verb = if args.dry_run { "would store" } else { "stored" };
     out::line(format!(
         "{verb} {} files ({}) in {namespace}, of which {} replaced others; {} changed beside their \
@@ -164,5 +210,14 @@ fn report(summary: &Summary<'_>, args: &Args) -> anyhow::Result<()> {
     out::line(format!(
         "{verb} {} documents{ids}; {} were there",
         documents.stored, documents.unchanged
-    ))
+    ))?;
+    match settings {
+        SettingsDone::None | SettingsDone::Unchanged => Ok(()),
+        SettingsDone::Set if args.dry_run => out::line("would set the settings of the namespace"),
+        SettingsDone::Set => out::line("set the settings of the namespace"),
+        SettingsDone::Kept => out::line(format!(
+            "kept the settings of the namespace, which differ from those of the archive; forebay \
+             namespaces show {namespace} prints them"
+        )),
+    }
 }

@@ -174,7 +174,10 @@ fn a_namespace_is_the_same_on_another_server() {
             "stored": 0, "replaced": 0, "changed": 0, "unchanged": 5, "failed": 0, "bytes_sent": 0,
         });
         let documents = json!({ "stored": 0, "unchanged": 2_501, "ids_kept": true });
-        assert_eq!(again, json!({ "namespace": "plans", "files": files, "documents": documents }));
+        let expected = json!({
+            "namespace": "plans", "files": files, "documents": documents, "settings": "none",
+        });
+        assert_eq!(again, expected);
     }
     assert_eq!(state(&to, &dir, "plans"), expected);
     // What has changed since is as in the archive again, and other names stay.
@@ -202,6 +205,35 @@ fn a_namespace_is_the_same_on_another_server() {
         std::process::Command::new("tar").args(["tf", "plans.tar"]).current_dir(&dir).output();
     let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
     assert!(listed.ends_with("files.ndjson\ndocuments.ndjson\nmanifest.json\n"), "{listed}");
+}
+
+#[test]
+fn settings_of_a_namespace_are_set_where_it_has_none() {
+    let (dir, from, _to_dir, to) = two();
+    for name in ["a", "b"] {
+        put(&from, &format!("plans/{name}"), &[], b"x");
+    }
+    let at = |server: &Server, args: &[&str]| {
+        ok_json(&dir, &[args, &["--server", &server.url, "--json"]].concat())
+    };
+    let settings = |server: &Server| {
+        let found = at(server, &["namespaces", "show", "plans"]);
+        let quota = (found["quota"]["files"].clone(), found["quota"]["bytes"].clone());
+        (found["versions"].clone(), quota, found["tags"].clone())
+    };
+    // The limit is less than what the namespace has.
+    let limits =
+        ["--max-files", "1", "--max-bytes", "1GiB", "--versions", "on", "--tag", "team=a b"];
+    at(&from, &[&["namespaces", "set", "plans"], &limits[..]].concat());
+    assert_eq!(at(&from, &["export", "plans", "plans.tar"])["settings"], true);
+    assert_eq!(at(&to, &["import", "plans.tar", "--dry-run"])["settings"], "set");
+    assert_eq!(at(&to, &["import", "plans.tar"])["settings"], "set");
+    assert_eq!(settings(&to), settings(&from));
+    assert_eq!(at(&to, &["import", "plans.tar"])["settings"], "unchanged");
+    at(&to, &["namespaces", "set", "plans", "--max-files", "none", "--versions", "off"]);
+    let others = settings(&to);
+    assert_eq!(at(&to, &["import", "plans.tar"])["settings"], "kept");
+    assert_eq!(settings(&to), others);
 }
 
 #[test]
