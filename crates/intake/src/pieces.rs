@@ -1,7 +1,7 @@
 //! Writing a blob file (the layout is in [`blocks`](crate::blocks)): its bytes are gathered in pieces, with
 //! the checksums of their blocks, and the pieces are written in order.
 //!
-//! Pieces are of up to [`PIECE_MAX`] bytes, in aligned memory, so that they are written to the device
+//! Pieces are of up to a mebibyte, in aligned memory, so that they are written to the device
 //! without a second copy of the whole blob in the kernel's cache. Gathering and writing are separate, so
 //! that one thread writes a piece while another gathers the next.
 //!
