@@ -410,7 +410,10 @@ impl Service {
         if let Some(checksum) = checksum {
             builder.checksum(checksum)?;
         }
-        if let Some((algorithm, values)) = parts_checksums(parts) {
+        // Those that a client sent without having chosen an algorithm are not kept.
+        if group.algorithm.is_some()
+            && let Some((algorithm, values)) = parts_checksums(parts)
+        {
             builder.parts_checksums(algorithm, &values);
         }
         Ok(builder.finish())

@@ -431,6 +431,21 @@ async fn a_checksum_of_a_completion_is_that_of_the_object() {
 }
 
 #[tokio::test]
+async fn checksums_of_parts_are_kept_only_if_the_upload_chose_an_algorithm() {
+    let (server, key) = with_bucket().await;
+    let id = begin(&server, &key).await;
+    let target = format!("/data/big?partNumber=1&uploadId={id}");
+    let sent = [("x-amz-checksum-crc32", "y/Q5Jg==")];
+    let part = server.call(&key, "PUT", &target, &sent, "123456789").await;
+    assert_eq!(part.header("x-amz-checksum-crc32"), Some("y/Q5Jg=="));
+    let done = complete(&server, &key, &id, &[(1, part.header("etag").unwrap())]).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let asked = [("x-amz-checksum-mode", "ENABLED")];
+    let head = server.call(&key, "HEAD", "/data/big?partNumber=1", &asked, "").await;
+    assert_eq!((head.status, head.header("x-amz-checksum-crc32")), (206, None));
+}
+
+#[tokio::test]
 async fn a_checksum_without_a_list_of_parts_is_compared_and_returned() {
     let (server, key) = with_bucket().await;
     // Those of "123456789".
