@@ -231,6 +231,7 @@ impl Intake {
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             bulk,
             held: AtomicUsize::new(0),
+            storing: AtomicUsize::new(0),
             options,
             clock,
             log: log.clone(),

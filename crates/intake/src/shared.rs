@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) bulk: Bulk,
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
+    /// Number of files that have arrived and are being stored.
+    pub(crate) storing: AtomicUsize,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
     pub(crate) expiry: Expiry,

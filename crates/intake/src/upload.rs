@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::blob::Staging;
 use crate::blocks::BlockReader;
@@ -36,6 +36,9 @@ const BATCH_SIZE: usize = 256 << 10;
 const BATCH_SIZE_MIN: usize = 16 << 10;
 /// How long a batch waits for the next bytes of its sender.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a large upload waits after each batch while other files are being stored: it leaves the
+/// processors to them, and still gets 50 MiB a second.
+const GIVE_WAY: Duration = Duration::from_millis(4);
 /// Maximum memory of all incomplete small files together.
 const HELD_MAX: usize = 16 << 20;
 
@@ -256,7 +259,9 @@ async fn large(
         }
         let wanted = HEAD_SIZE.saturating_sub(head.len());
         head.extend_from_slice(bytes.get(..wanted).unwrap_or(&bytes));
-        pipe.send(bytes).await?;
+        if pipe.send(bytes).await? && shared.storing.load(Relaxed) > 0 {
+            sleep(GIVE_WAY).await;
+        }
         let mut coming = pin!(source.next());
         next = match poll_immediate(&mut coming).await {
             Some(come) => come?,
@@ -292,6 +297,22 @@ async fn read_back(staging: Staging, size: u64) -> Result<Bytes, IntakeError> {
     });
     let failed = |source| IntakeError::Blob { act: "read", source };
     joined(read.await).map_err(failed)
+}
+
+/// Counts a file while it is being stored.
+pub(crate) struct Storing<'a>(&'a AtomicUsize);
+
+impl<'a> Storing<'a> {
+    pub(crate) fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Storing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Counts a large upload while it is in progress.
@@ -334,11 +355,15 @@ impl<'a> Pipe<'a> {
         }
     }
 
-    /// Adds bytes; processes the batch when it is large enough.
-    async fn send(&mut self, bytes: Bytes) -> Result<(), IntakeError> {
+    /// Adds bytes; processes the batch when it is large enough, and returns whether it is.
+    async fn send(&mut self, bytes: Bytes) -> Result<bool, IntakeError> {
         self.batch_size += bytes.len();
         self.batch.push(bytes);
-        if self.batch_size >= BATCH_SIZE { self.hand_over().await } else { Ok(()) }
+        let is_large = self.batch_size >= BATCH_SIZE;
+        if is_large {
+            self.hand_over().await?;
+        }
+        Ok(is_large)
     }
 
     /// Called while the sender is idle: processes what is there unless it is very little.
