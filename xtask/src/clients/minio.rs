@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::passing::{self, Results};
-use super::s3::{Serve, Tls, certificate};
+use super::s3::{Serve, Tls, over_both};
 use super::server::limited;
 use super::{Outcome, Stage, fetch, skip};
 
@@ -52,12 +52,11 @@ pub(super) fn python(stage: &Stage) -> anyhow::Result<Outcome> {
 /// Runs tests against a server over HTTP, and against one over HTTPS.
 fn both(stage: &Stage, name: &str, tests: impl Fn() -> Command) -> anyhow::Result<Outcome> {
     let listed = passing::names(&format!("{name}.passing"))?;
-    let made = certificate(&stage.output.join(name))?;
     let mut outcome = Outcome::default();
-    for (part, tls) in [("http", None), ("https", Some((&*made.0, &*made.1)))] {
+    over_both(stage, name, |part, tls| {
         let said = run(stage, name, part, tls, tests())?;
-        results(&said).judge(&listed, part, &mut outcome)?;
-    }
+        results(&said).judge(&listed, part, &mut outcome)
+    })?;
     Ok(outcome)
 }
 

@@ -62,6 +62,22 @@ fn run(stage: &Stage, name: &str, tls: Option<Tls<'_>>) -> anyhow::Result<Outcom
 /// Paths of a certificate and of its private key.
 pub(super) type Tls<'a> = (&'a Path, &'a Path);
 
+/// Runs tests over HTTP, and over HTTPS.
+///
+/// * `run`: is given the name of the part, and the certificate.
+///
+/// # Errors
+/// Those of `run`; no certificate can be made.
+pub(super) fn over_both(
+    stage: &Stage,
+    name: &str,
+    mut run: impl FnMut(&str, Option<Tls<'_>>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let made = certificate(&stage.output.join(name))?;
+    run("http", None)?;
+    run("https", Some((&made.0, &made.1)))
+}
+
 /// A running `forebay serve` with an S3 port; killed when dropped.
 pub(super) struct Serve {
     process: Child,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::s3::{Serve, Tls, certificate};
+use super::s3::{Serve, Tls, over_both};
 use super::server::limited;
 use super::{Outcome, Stage, fetch, skip};
 
@@ -27,14 +27,14 @@ pub(super) fn s3fs(stage: &Stage) -> anyhow::Result<Outcome> {
 /// Runs a script against a server over HTTP, and against one over HTTPS.
 fn both(stage: &Stage, name: &str, change: impl Fn(&mut Command)) -> anyhow::Result<Outcome> {
     fetch::need("curl")?;
-    let made = certificate(&stage.output.join(name))?;
     let mut outcome = Outcome::default();
-    for (part, tls) in [("http", None), ("https", Some((&*made.0, &*made.1)))] {
+    over_both(stage, name, |part, tls| {
         let ended = run(stage, name, part, tls, &change)?;
         outcome.passed += ended.passed;
         outcome.skipped += ended.skipped;
         outcome.failed.extend(ended.failed.iter().map(|failed| format!("{part}: {failed}")));
-    }
+        Ok(())
+    })?;
     Ok(outcome)
 }
 

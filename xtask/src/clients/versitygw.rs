@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::passing::{self, Results};
-use super::s3::{Serve, Tls, certificate};
+use super::s3::{Serve, Tls, over_both};
 use super::server::limited;
 use super::{Outcome, Stage, fetch};
 use crate::versitygw;
@@ -23,12 +23,11 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     })?;
     let program = dir.join("versitygw");
     let listed = passing::names("versitygw.passing")?;
-    let made = certificate(&stage.output.join("versitygw"))?;
     let mut outcome = Outcome::default();
-    for (part, tls) in [("http", None), ("https", Some((&*made.0, &*made.1)))] {
+    over_both(stage, "versitygw", |part, tls| {
         let said = test(stage, &program, part, tls)?;
-        results(&said).judge(&listed, part, &mut outcome)?;
-    }
+        results(&said).judge(&listed, part, &mut outcome)
+    })?;
     Ok(outcome)
 }
 
