@@ -17,8 +17,8 @@ use ureq::http::Method;
 
 use super::document_client::Documents;
 use super::file_client::{Client, ClientArgs, Failure, Target, failed, namespace, shown};
-use super::progress;
 use super::server::encode;
+use super::{namespaces, progress};
 use crate::archive::{self, ArchiveError, DocumentLine, FileLine, Writer};
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -125,6 +125,18 @@ pub(super) fn repeated<T>(mut ask: impl FnMut() -> Result<T, Failure>) -> Result
     }
 }
 
+/// The settings of a namespace of files, if it has any.
+pub(super) fn settings_of(
+    client: &Client,
+    namespace: &Namespace,
+) -> anyhow::Result<Option<archive::Settings>> {
+    match repeated(|| client.ask(Method::GET, &namespaces::path(namespace), None)) {
+        Ok(found) => Ok(archive::Settings::of(&found)),
+        Err(Failure::Refused { status: 404, .. }) => Ok(None),
+        Err(failure) => Err(failed(failure)),
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.path == Path::new("-") {
         let text = "an archive is written to a file or a directory, not to standard output";
@@ -193,7 +205,7 @@ impl Export<'_> {
             }
         }
         let target = self.documents(&mut writer, count)?;
-        let settings = self.settings()?;
+        let settings = settings_of(self.client, namespace)?;
         let (manifest, digest) =
             writer.finish(namespace, target, settings).map_err(cannot_export)?;
         Ok(json!({
@@ -327,16 +339,6 @@ impl Export<'_> {
             self.check().map_err(cannot_export)?;
         }
         Ok(target.filter(|_| is_decided && count > 0))
-    }
-
-    /// The settings of the namespace of files, if it has any.
-    fn settings(&self) -> anyhow::Result<Option<archive::Settings>> {
-        let path = format!("/v1/namespaces/{}", self.namespace);
-        match repeated(|| self.client.ask(Method::GET, &path, None)) {
-            Ok(found) => Ok(archive::Settings::of(&found)),
-            Err(Failure::Refused { status: 404, .. }) => Ok(None),
-            Err(failure) => Err(failed(failure)),
-        }
     }
 
     /// What the server says of the namespace of documents; `None` if there is none.

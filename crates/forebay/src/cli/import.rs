@@ -8,13 +8,12 @@ use std::path::PathBuf;
 use forebay_intake::names::Namespace;
 use indicatif::ProgressBar;
 use serde::Serialize;
-use serde_json::Value;
 use ureq::http::Method;
 
-use super::export::repeated;
-use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
-use super::{import_documents, import_files, progress};
-use crate::archive::{Archive, ArchiveError, Settings};
+use super::export::{repeated, settings_of};
+use super::file_client::{Client, ClientArgs, failed, namespace, shown};
+use super::{import_documents, import_files, namespaces, progress};
+use crate::archive::{Archive, ArchiveError};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -151,16 +150,7 @@ fn all(
 /// Sets the settings of the namespace of files, if it has none.
 fn settings(import: &Import<'_>) -> anyhow::Result<SettingsDone> {
     let Some(wanted) = &import.archive.manifest().settings else { return Ok(SettingsDone::None) };
-    let path = format!("/v1/namespaces/{}", import.namespace);
-    let ask = |method: &Method, body: Option<&Value>| {
-        repeated(|| import.client.ask(method.clone(), &path, body))
-    };
-    let found = match ask(&Method::GET, None) {
-        Ok(found) => Settings::of(&found),
-        Err(Failure::Refused { status: 404, .. }) => None,
-        Err(failure) => return Err(failed(failure)),
-    };
-    match found {
+    match settings_of(import.client, import.namespace)? {
         Some(found) if found == *wanted => return Ok(SettingsDone::Unchanged),
         Some(_) => return Ok(SettingsDone::Kept),
         None => {}
@@ -168,7 +158,8 @@ fn settings(import: &Import<'_>) -> anyhow::Result<SettingsDone> {
     if !import.dry_run {
         let settings = serde_json::to_value(wanted)
             .map_err(|error| Coded::wrap(Exit::Failed, "cannot send the settings", error.into()))?;
-        ask(&Method::PUT, Some(&settings)).map_err(failed)?;
+        let path = namespaces::path(import.namespace);
+        repeated(|| import.client.ask(Method::PUT, &path, Some(&settings))).map_err(failed)?;
     }
     Ok(SettingsDone::Set)
 }

@@ -122,7 +122,7 @@ fn limit<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Limit<T>, Str
     }
 }
 
-fn path(namespace: &Namespace) -> String {
+pub(super) fn path(namespace: &Namespace) -> String {
     format!("/v1/namespaces/{namespace}")
 }
 
