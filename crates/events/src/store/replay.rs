@@ -227,15 +227,13 @@ impl Gathered {
 
     fn into_replayed(self) -> Replayed {
         let Self { lsns, first_seq, mut leaves, mut ends, mut ids, mut timestamps_ns, .. } = self;
+        let mut hashes = self.hashes;
         leaves.shrink_to_fit();
         ends.shrink_to_fit();
         ids.shrink_to_fit();
         timestamps_ns.shrink_to_fit();
-        let hashes = Some(self.hashes).filter(|hashes| !hashes.is_empty());
-        let hashes = hashes.map(|mut hashes| {
-            hashes.shrink_to_fit();
-            hashes
-        });
+        hashes.shrink_to_fit();
+        let hashes = Some(hashes).filter(|hashes| !hashes.is_empty());
         let run = Run::from_columns(first_seq, leaves, ends, ids, timestamps_ns);
         Replayed { lsns, run, hashes, notes: self.notes, system: self.system }
     }
