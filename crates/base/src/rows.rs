@@ -22,6 +22,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Longer values are hashed apart instead of being copied.
 const COPIED_MAX: usize = 4_096;
+/// Most rows fit into this many bytes, so the buffer of one hasher is allocated once.
+const ROOM: usize = 256;
 
 const NULL: u8 = 0;
 const INTEGER: u8 = 1;
@@ -47,6 +49,7 @@ impl RowHasher {
     #[inline]
     pub fn start(&mut self) -> &mut Self {
         self.buffer.clear();
+        self.buffer.reserve(ROOM);
         self
     }
 

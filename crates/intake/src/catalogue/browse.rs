@@ -70,7 +70,6 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn browse(&self, browse: &Browse, limit: usize) -> Result<Browsed, CatalogueError> {
         self.ask("list files", |connection| {
-            let transaction = connection.unchecked_transaction()?;
             let namespace = browse.namespace.as_str();
             let filter =
                 FileFilter { namespace: Some(browse.namespace.clone()), ..FileFilter::default() };
@@ -95,7 +94,7 @@ impl CatalogueReader {
                     let start = after.map_or(first, |after| after.max(first));
                     let range =
                         Range { start, after, namespace: Some(namespace), prefix: &browse.prefix };
-                    let mut walk = Walk::new(&transaction, &filter, &range, size);
+                    let mut walk = Walk::new(connection, &filter, &range, size);
                     walk.from(start)?;
                     walk.files
                 };
@@ -139,8 +138,7 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<Vec<Namespace>, CatalogueError> {
         self.ask("list namespaces", |connection| {
-            let transaction = connection.unchecked_transaction()?;
-            let mut statement = transaction.prepare_cached(&format!(
+            let mut statement = connection.prepare_cached(&format!(
                 "SELECT {FILE_COLUMNS} FROM files WHERE namespace > ?1
                  ORDER BY namespace, name LIMIT 1"
             ))?;

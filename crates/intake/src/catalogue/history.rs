@@ -69,9 +69,7 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<BrowsedStates, CatalogueError> {
         self.ask("list versions of files", |connection| {
-            let transaction = connection.unchecked_transaction()?;
-            let mut walk =
-                States { connection: &transaction, browse, hasher: RowHasher::default() };
+            let mut walk = States { connection, browse, hasher: RowHasher::default() };
             walk.page(before, limit)
         })
     }

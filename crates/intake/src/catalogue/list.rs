@@ -76,10 +76,8 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<Vec<FileRecord>, CatalogueError> {
         self.ask("list files", |connection| {
-            // One state of the catalogue: several statements look at what is beside each other.
-            let transaction = connection.unchecked_transaction()?;
             let range = Range::of(filter, after);
-            let mut walk = Walk::new(&transaction, filter, &range, limit);
+            let mut walk = Walk::new(connection, filter, &range, limit);
             match range.start {
                 ("", "") => walk.all()?,
                 start => walk.from(start)?,
@@ -106,9 +104,7 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<Option<Vec<FileRecord>>, CatalogueError> {
         self.ask("list files by digest", |connection| {
-            // One state of the catalogue: the blob's row says how many names there have to be.
-            let transaction = connection.unchecked_transaction()?;
-            let mut names = Names::new(&transaction, blob.digest);
+            let mut names = Names::new(connection, blob.digest);
             let Some(refs) = names.refs(blob)? else { return Ok(None) };
             let held = names.held(holder)?;
             let range = Range::of(filter, after);

@@ -23,6 +23,7 @@ mod compare;
 mod history;
 mod list;
 mod namespace;
+mod pool;
 mod query;
 mod report;
 mod rows;
@@ -32,13 +33,14 @@ mod verify;
 mod versions;
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_base::rows::RowHasher;
 use rusqlite::{Connection, params};
 
+use self::pool::Pool;
 use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
 use self::state::{State, StoredState};
 use crate::attributes::Attributes;
@@ -259,7 +261,7 @@ pub(crate) struct Erasures {
 #[derive(Debug)]
 pub struct Catalogue {
     connection: Connection,
-    path: PathBuf,
+    pool: Arc<Pool>,
     /// As it is committed.
     state: State,
     is_current: bool,
@@ -290,7 +292,8 @@ impl Catalogue {
             }
         };
         let data_version = data_version(&connection).map_err(|source| failed(source.into()))?;
-        Ok(Self { connection, path: path.to_owned(), state, is_current, data_version })
+        let pool = Arc::new(Pool::new(path));
+        Ok(Self { connection, pool, state, is_current, data_version })
     }
 
     /// Whether the tables have the current version.
@@ -315,7 +318,7 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn reader(&self) -> Result<CatalogueReader, CatalogueError> {
-        CatalogueReader::open(&self.path)
+        CatalogueReader::open(&self.pool)
     }
 
     /// The log position up to which entries are applied; 0 for a new catalogue.
@@ -477,6 +480,7 @@ impl Catalogue {
     /// [`CatalogueError`] with what SQLite said.
     pub fn clear(&mut self) -> Result<(), CatalogueError> {
         let State { documents_erased, documents_bound, extents_at, .. } = self.state;
+        let _writing = self.pool.write();
         schema::recreate(&self.connection)?;
         let kept = State { documents_erased, documents_bound, extents_at, ..State::default() };
         kept.save(&self.connection)
@@ -507,6 +511,7 @@ impl Catalogue {
             return Err(failed(CatalogueFault::Damaged { found }));
         }
         self.data_version = version;
+        drop(self.pool.write());
         Ok(())
     }
 
@@ -520,6 +525,7 @@ impl Catalogue {
         self.verify_others(act)?;
         let mut state = self.state;
         let changed: Checked<T> = (|| {
+            let _writing = self.pool.write();
             let transaction = self.connection.transaction()?;
             let (result, is_changed) = change(&transaction, &mut state)?;
             if is_changed {

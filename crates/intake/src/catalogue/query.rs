@@ -1,17 +1,16 @@
-//! Queries of the catalogue, each answered from a pool of read-only connections.
+//! Queries of the catalogue, each answered from one state of it by a pool of read-only connections.
 //!
 //! Invariants: an answer contains only rows that were verified; damage that a query meets is remembered
 //! for as long as the reader exists, since what a damaged catalogue does not have may exist.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use forebay_base::rows::RowHasher;
-use parking_lot::Mutex;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params, params};
 
+use super::pool::Pool;
 use super::rows::{
     BLOB_COLUMNS, BLOBS, BlobRow, Checked, FILE_COLUMN_COUNT, FILE_COLUMNS, FILES, REQUEST_COLUMNS,
     REQUESTS, Table, read_blob, read_file, read_request,
@@ -22,10 +21,9 @@ use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
 use crate::names::{FileName, Namespace};
 
-/// Idle connections kept open.
-const IDLE_MAX: usize = 8;
-
 /// Selects the columns that [`read_blob`] reads.
+const BLOB: &str = "SELECT digest, size, place, refs, checksum FROM blobs WHERE digest = ?1";
+/// Selects the same columns.
 pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place, refs, checksum FROM blobs
      WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3";
 
@@ -58,17 +56,15 @@ pub struct CatalogueTotals {
 /// Reads the catalogue. Cheap to share; safe from any thread.
 #[derive(Debug)]
 pub struct CatalogueReader {
-    path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    pool: Arc<Pool>,
     /// The first damage that a query has met.
     damage: OnceLock<Arc<str>>,
 }
 
 impl CatalogueReader {
-    pub(super) fn open(path: &Path) -> Result<Self, CatalogueError> {
-        let first = schema::open_reader(path)?;
-        let idle = Mutex::new(vec![first]);
-        Ok(Self { path: path.to_owned(), idle, damage: OnceLock::new() })
+    pub(super) fn open(pool: &Arc<Pool>) -> Result<Self, CatalogueError> {
+        pool.prepare()?;
+        Ok(Self { pool: Arc::clone(pool), damage: OnceLock::new() })
     }
 
     /// The first damage that any query has met; `None` if none has.
@@ -85,7 +81,7 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or what is damaged.
     pub fn verify(&self, stop: &AtomicBool) -> Result<(), CatalogueError> {
         // The connections of the pool have pages in memory. What the disk holds is looked at here.
-        let connection = schema::open_reader(&self.path)?;
+        let connection = schema::open_reader(self.pool.path())?;
         let verified = (|| {
             let transaction = connection.unchecked_transaction()?;
             let state = current(&transaction)?;
@@ -149,8 +145,7 @@ impl CatalogueReader {
 
     fn blob_row(&self, digest: Digest) -> Result<Option<BlobRow>, CatalogueError> {
         self.ask("look up a blob", |connection| {
-            let mut statement = connection
-                .prepare_cached(&format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE digest = ?1"))?;
+            let mut statement = connection.prepare_cached(BLOB)?;
             let mut rows = statement.query([digest.0])?;
             let Some(row) = rows.next()? else {
                 beside(connection, BLOBS, BLOB_COLUMNS, "digest", "?1", [digest.0])?;
@@ -304,9 +299,8 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or what is damaged.
     pub fn totals(&self) -> Result<CatalogueTotals, CatalogueError> {
         self.ask("compute the catalogue's totals", |connection| {
-            let transaction = connection.unchecked_transaction()?;
-            let state = current(&transaction)?;
-            verify::totals(&transaction, &state)
+            let state = current(connection)?;
+            verify::totals(connection, &state)
         })
     }
 
@@ -322,6 +316,12 @@ impl CatalogueReader {
                 .collect::<rusqlite::Result<_>>()?;
             Ok(lines.into_iter().filter(|line| line != "ok").collect())
         })
+    }
+
+    /// Makes the next query see what another program has written.
+    #[cfg(test)]
+    pub(super) fn look_again(&self) {
+        drop(self.pool.write());
     }
 
     /// SQLite's plan for a statement.
@@ -340,23 +340,13 @@ impl CatalogueReader {
         })
     }
 
+    /// Answers from one state of the catalogue.
     pub(super) fn ask<T>(
         &self,
         act: &'static str,
         question: impl FnOnce(&Connection) -> Checked<T>,
     ) -> Result<T, CatalogueError> {
-        let idle = self.idle.lock().pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => schema::open_reader(&self.path)?,
-        };
-        let answer = question(&connection);
-        {
-            let mut idle = self.idle.lock();
-            if idle.len() < IDLE_MAX {
-                idle.push(connection);
-            }
-        }
+        let answer = self.pool.ask(question)?;
         self.noted(act, answer)
     }
 

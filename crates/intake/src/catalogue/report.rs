@@ -85,9 +85,8 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn namespace_sums(&self, namespace: &Namespace) -> Result<NamespaceSums, CatalogueError> {
         self.ask("add up the files of a namespace", |connection| {
-            let transaction = connection.unchecked_transaction()?;
             let (mut sums, mut seen) = (NamespaceSums::default(), foldhash::HashSet::default());
-            each_file(&transaction, namespace, |file| {
+            each_file(connection, namespace, |file| {
                 sums.files += 1;
                 sums.bytes += file.size;
                 let category = sums.categories.entry(Category::as_str(file.category));
@@ -110,17 +109,16 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn usage(&self, namespace: &Namespace) -> Result<(Usage, u64), CatalogueError> {
         self.ask("count what a namespace holds", |connection| {
-            let transaction = connection.unchecked_transaction()?;
-            let position = match State::load(&transaction)? {
+            let position = match State::load(connection)? {
                 StoredState::State(state) => state.position,
                 StoredState::Nothing | StoredState::Other { .. } => 0,
             };
             let mut usage = Usage::default();
-            each_file(&transaction, namespace, |file| {
+            each_file(connection, namespace, |file| {
                 usage.files += 1;
                 usage.bytes = usage.bytes.saturating_add(file.size);
             })?;
-            let mut statement = transaction.prepare_cached(&format!(
+            let mut statement = connection.prepare_cached(&format!(
                 "SELECT {VERSION_COLUMNS} FROM versions WHERE namespace = ?1"
             ))?;
             let (mut rows, mut hasher) =

@@ -1,12 +1,14 @@
 //! The catalogue against a plain model, and its transactions.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use proptest::prelude::*;
 
 use super::*;
 
 mod altered;
+mod pool;
 
 fn file(id: u64, name: &str, bytes: &[u8]) -> Arc<FileRecord> {
     Arc::new(FileRecord {

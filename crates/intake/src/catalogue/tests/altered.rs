@@ -32,6 +32,7 @@ fn a_row_altered_in_a_column_that_a_filter_looks_at_is_an_error() {
             let other = Connection::open(&path).unwrap();
             let sql = format!("UPDATE files SET {column} = {value} WHERE name = 'name-0777'");
             other.execute_batch(&sql).unwrap();
+            reader.look_again();
             let refused = listed(&reader, &filter).unwrap_err();
             assert!(refused.source.is_damage(), "{sql}: {refused:?}");
             assert!(refused.source.to_string().contains("ns/name-0777"), "{sql}: {refused:?}");
@@ -112,6 +113,7 @@ fn a_listing_by_digest_has_as_many_names_as_the_blob() {
     ] {
         let update = |set: &str| format!("UPDATE files SET {set} WHERE name = 'name-0700'");
         other.execute_batch(&update(change)).unwrap();
+        reader.look_again();
         // Also a page that ends before it: what the page does not show is not known.
         for limit in [1_000, 10] {
             let refused = by_digest(&reader, &blob, limit).unwrap_err();
@@ -119,6 +121,7 @@ fn a_listing_by_digest_has_as_many_names_as_the_blob() {
             assert!(refused.source.to_string().contains("300 names, and 299"), "{refused:?}");
         }
         other.execute_batch(&update(back)).unwrap();
+        reader.look_again();
         assert_eq!(by_digest(&reader, &blob, 1_000).unwrap(), 300);
     }
     // The index alone: its entries have the digest, the namespace and the name in this order.
@@ -145,6 +148,7 @@ fn rows_that_are_missing_are_found_by_a_pass_and_by_the_totals() {
         reader.verify(&stop).unwrap();
         assert_eq!(reader.totals().unwrap().files, 2_000);
         Connection::open(&path).unwrap().execute_batch(change).unwrap();
+        reader.look_again();
         let refused = reader.verify(&stop).unwrap_err();
         assert!(refused.source.is_damage(), "{change}: {refused:?}");
         assert_eq!(**reader.damage().unwrap(), refused.source.to_string());
