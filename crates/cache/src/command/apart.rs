@@ -2,12 +2,13 @@
 //!
 //! A command that would copy or combine long strings under its locks requests the work instead
 //! ([`Context::deferred`](super::Context)), changing nothing. The dispatcher releases the locks,
-//! does the work and runs the command again. A command uses a result only if the strings it was
+//! does the work, or has a thread do what takes long (`engine::aside`), and runs the command again.
+//! A command uses a result only if the strings it was
 //! made from are still the same; otherwise it may request the work again, for a limited number of
 //! times.
 
 use super::bits::Combination;
-use crate::store::{CopyAhead, Keyspace};
+use crate::store::CopyAhead;
 
 /// The work of one command, done or yet to be done.
 #[derive(Debug)]
@@ -19,11 +20,19 @@ pub(crate) enum Apart {
 }
 
 impl Apart {
+    /// Bytes that the work reads.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Copy(copy) => copy.size(),
+            Self::Combine(combination) => combination.size(),
+        }
+    }
+
     /// Does the work; must be called without a lock.
-    pub(crate) fn run(&mut self, keyspace: &Keyspace) {
+    pub(crate) fn run(&mut self) {
         match self {
             Self::Copy(copy) => copy.make(),
-            Self::Combine(combination) => combination.run(keyspace),
+            Self::Combine(combination) => combination.run(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
 use crate::persist::Ops;
-use crate::store::{AHEAD_MIN, CopyAhead, Deadline, Keyspace, SharedText, Text, Value};
+use crate::store::{AHEAD_MIN, Codec, CopyAhead, Deadline, SharedText, Text, Value};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -305,15 +305,23 @@ impl Bitwise {
 pub(crate) struct Combination {
     operation: Bitwise,
     target: Box<[u8]>,
+    /// The codec for the result.
+    codec: Codec,
     sources: Vec<Option<SharedText>>,
-    database: usize,
-    /// The result with its length, and the operation that logs it.
+    /// The database of the operation that logs the result; `None` without a log.
+    logged: Option<usize>,
+    /// The result with its length, and that operation.
     made: Option<(Value, usize, Ops)>,
 }
 
 impl Combination {
+    /// Bytes that it reads.
+    pub(super) fn size(&self) -> usize {
+        self.sources.iter().flatten().map(|held| held.text().len()).sum()
+    }
+
     /// Computes the result.
-    pub(super) fn run(&mut self, keyspace: &Keyspace) {
+    pub(super) fn run(&mut self) {
         let (mut made, mut first) = (Vec::new(), true);
         for source in &self.sources {
             // Released one by one: what was compressed need not be in memory at the same time.
@@ -322,9 +330,11 @@ impl Combination {
             first = false;
         }
         let mut ops = Ops::default();
-        ops.push(self.database, &[b"SET", &self.target, &made]);
+        if let Some(database) = self.logged {
+            ops.push(database, &[b"SET", &self.target, &made]);
+        }
         let len = made.len();
-        self.made = Some((keyspace.stored(&self.target, made), len, ops));
+        self.made = Some((Value::compressed(self.codec, made), len, ops));
     }
 
     /// Whether it is of these strings.
@@ -398,16 +408,16 @@ fn combine_apart(cx: &mut Context<'_, '_>, args: &[&[u8]], operation: Bitwise) -
     };
     let key = cx.key(args[2]);
     if let Some((value, len, mut ops)) = made {
-        if cx.engine.journal().is_some() {
-            cx.ops.append(&mut ops);
-        }
+        cx.ops.append(&mut ops);
         cx.shard(&key).put_value(&key, value, Deadline::None);
         cx.out.count(len);
         return Ok(true);
     }
     if cx.may_defer {
-        let (target, database) = (args[2].into(), cx.session.database);
-        let combination = Combination { operation, target, sources, database, made: None };
+        let target = args[2].into();
+        let codec = cx.engine.keyspace().rules().codec_for(args[2]);
+        let logged = cx.engine.journal().map(|_| cx.session.database);
+        let combination = Combination { operation, target, codec, sources, logged, made: None };
         cx.deferred = Some(Box::new(Apart::Combine(combination)));
     }
     Ok(cx.may_defer)

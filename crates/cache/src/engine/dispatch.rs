@@ -99,7 +99,7 @@ impl Engine {
         match session.replies {
             Replies::On => {}
             // The command will be run again.
-            _ if flow == Flow::HeldBack => {}
+            _ if matches!(flow, Flow::HeldBack | Flow::Aside) => {}
             // A client that turned replies off still gets its subscriptions confirmed, as it gets
             // messages.
             _ if spec.is_some_and(is_listening) && out.as_bytes().get(mark) != Some(&b'-') => {}
@@ -240,26 +240,33 @@ impl Engine {
         let _prepared = self.prepare(spec, args);
         let mut ops = self.take_ops();
         let mut ready = Vec::new();
-        let (mut apart, mut attempts) = (None, 0);
+        let order = session.order.take();
+        let mut attempts = order.as_ref().map_or(0, |order| order.attempts);
+        let mut apart = order.and_then(|order| order.take());
         let ran = loop {
             let may_defer = attempts < DEFERRALS_MAX;
             let work = (&mut apart, may_defer);
             let ran = self.run_once(session, (spec, args), out, (&mut ops, &mut ready), work);
             match ran {
-                Some(Ran { deferred: Some(mut work), .. }) => {
+                Some(Ran { deferred: Some(work), .. }) => {
                     // What was made before is freed first.
                     drop(apart.take());
-                    work.run(&self.keyspace);
-                    apart = Some(work);
                     attempts += 1;
+                    match self.do_aside(session, work, attempts) {
+                        None => break Err(Flow::Aside),
+                        made => apart = made,
+                    }
                 }
-                ran => break ran,
+                ran => break ran.ok_or(Flow::HeldBack),
             }
         };
         self.give_ops(ops);
-        let Some(ran) = ran else {
-            self.uncount_command();
-            return Flow::HeldBack;
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(again) => {
+                self.uncount_command();
+                return again;
+            }
         };
         if let Some(text) = ran.late {
             command::bulk(out, text.text());
@@ -269,6 +276,30 @@ impl Engine {
         match ran.blocking {
             Some(blocking) => Flow::Blocked { deadline: blocking.deadline },
             None => Flow::Continue,
+        }
+    }
+
+    /// Does work without locks, or has it done: then it returns `None`, and the session has the
+    /// order.
+    fn do_aside(
+        &self,
+        session: &mut Session,
+        work: Box<Apart>,
+        attempts: usize,
+    ) -> Option<Box<Apart>> {
+        let ordered = match session.may_wait {
+            true => self.aside.order(work, attempts, &session.info.mailbox),
+            false => Err(work),
+        };
+        match ordered {
+            Ok(order) => {
+                session.order = Some(order);
+                None
+            }
+            Err(mut work) => {
+                work.run();
+                Some(work)
+            }
         }
     }
 

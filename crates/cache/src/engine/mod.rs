@@ -12,6 +12,7 @@
 //! anything is built on them. A handler that panics before it changed anything leaves nothing
 //! behind.
 
+mod aside;
 mod authority;
 mod blocking;
 mod clients;
@@ -66,6 +67,9 @@ pub enum Flow {
     /// The same command again, later. Nothing of it ran, because clients hold more memory than
     /// allowed, and those being closed for that are not closed yet. Only for sessions over RESP.
     HeldBack,
+    /// The same command again, when the mailbox reports that its work is done. Nothing of it ran;
+    /// another thread does what takes long. Only for sessions whose connection can wait.
+    Aside,
     /// Nothing until the mailbox has a reply, or until the deadline.
     Blocked {
         /// When [`Engine::time_out`] is to be called; `None`: never.
@@ -96,6 +100,7 @@ pub struct Engine {
     account: Arc<Account>,
     evicting: Evicting,
     lines: blocking::Lines,
+    aside: aside::Aside,
     clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     next_client: AtomicU64,
     /// End of the last entry appended.
@@ -149,6 +154,7 @@ impl Engine {
             account: Arc::default(),
             evicting: Evicting::new(),
             lines: blocking::Lines::new(),
+            aside: aside::Aside::default(),
             clients: Mutex::new(BTreeMap::new()),
             next_client: AtomicU64::new(1),
             appended: AtomicU64::new(0),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
+use super::aside::Order;
 use super::blocking::Waiter;
 use super::{Grant, Mailbox};
 use crate::command::Spec;
@@ -138,6 +139,11 @@ pub struct Session {
     pub waiter: Option<Arc<Waiter>>,
     /// Whether replies are sent: `CLIENT REPLY OFF` and `SKIP`.
     pub replies: Replies,
+    /// Whether its connection can wait for work that another thread does:
+    /// [`Flow::Aside`](super::Flow::Aside).
+    pub(crate) may_wait: bool,
+    /// That work.
+    pub(super) order: Option<Arc<Order>>,
 }
 
 /// Whether replies are sent.
@@ -180,6 +186,8 @@ impl Session {
             names_bytes: 0,
             waiter: None,
             replies: Replies::On,
+            may_wait: false,
+            order: None,
         }
     }
 

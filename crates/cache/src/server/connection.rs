@@ -74,6 +74,8 @@ pub(super) struct Connection {
     /// The mailbox is not empty.
     pub(super) mail: bool,
     blocked: bool,
+    /// The blocked command runs again afterwards: it is still in the input.
+    runs_again: bool,
     /// When a blocked command times out.
     deadline: Option<Instant>,
     deadline_is_new: bool,
@@ -113,9 +115,10 @@ impl Connection {
             Wire::Text => (Via::Text, Framing::Text(Lines::new())),
         };
         let peer = Peer { address: peer.to_string(), local, via };
-        let session = Some(work.engine.session(peer, Arc::clone(&mailbox)));
+        let mut session = work.engine.session(peer, Arc::clone(&mailbox));
+        session.may_wait = via == Via::Resp;
         Self {
-            session,
+            session: Some(session),
             mailbox,
             framing,
             tls: tls.map(|tls| {
@@ -136,6 +139,7 @@ impl Connection {
             ended_input: false,
             mail: false,
             blocked: false,
+            runs_again: false,
             deadline: None,
             deadline_is_new: false,
             closing: false,
@@ -243,11 +247,12 @@ impl Connection {
             return;
         }
         self.end_last_line(work);
-        if self.blocked || !self.has_kept_input() {
+        let waits = self.blocked && !self.runs_again;
+        if waits || !self.has_kept_input() {
             // A client that hung up while blocked will not read the reply; leave the element to
             // others.
             self.closing = true;
-            self.cut |= self.blocked;
+            self.cut |= waits;
         }
     }
 
@@ -269,7 +274,7 @@ impl Connection {
         self.mailbox.uncount(counted);
         if drained.unblocked {
             work.engine.rest_on_log();
-            self.blocked = false;
+            (self.blocked, self.runs_again) = (false, false);
             self.deadline = None;
             if let Some(session) = &mut self.session {
                 work.engine.unblocked(session);

@@ -391,6 +391,7 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
     drop(waiting);
 }
 
+mod aside;
 mod http;
 mod moving;
 mod order;

@@ -55,6 +55,11 @@ impl CopyAhead {
         self.made.as_deref().filter(|_| text.is_shared() && self.source.is_same(&text.hold()))
     }
 
+    /// Bytes to copy.
+    pub(crate) fn size(&self) -> usize {
+        self.source.text().len()
+    }
+
     /// Makes the copy; must be called without a lock.
     pub fn make(&mut self) {
         let text = self.source.text();

@@ -78,22 +78,20 @@ impl Keyspace {
     }
 }
 
-impl Keyspace {
-    /// Returns a string as it will be stored at a key, compressed if that pays off. Must be called
+impl Value {
+    /// A string as it will be stored, compressed with `codec` if that pays off. Must be called
     /// without a lock.
-    pub(crate) fn stored(&self, key: &[u8], value: Vec<u8>) -> Value {
+    pub(crate) fn compressed(codec: Codec, value: Vec<u8>) -> Self {
         if value.len() < SHARED_MIN {
-            return Value::String(value);
+            return Self::String(value);
         }
         let mut stored = Vec::new();
-        match compress::compress(self.rules().codec_for(key), &value, &mut stored) {
-            Some(form) => Value::Text(SharedText::new(form, stored)),
-            None => Value::plain(value),
+        match compress::compress(codec, &value, &mut stored) {
+            Some(form) => Self::Text(SharedText::new(form, stored)),
+            None => Self::plain(value),
         }
     }
-}
 
-impl Value {
     /// A long string that is stored as it is.
     pub(crate) fn plain(value: Vec<u8>) -> Self {
         Self::Text(SharedText::new(Form::Plain, value))

@@ -170,7 +170,8 @@ impl Rules {
         *self.plain_keys.write() = patterns;
     }
 
-    pub(super) fn codec_for(&self, key: &[u8]) -> Codec {
+    /// The codec for the values of a key.
+    pub(crate) fn codec_for(&self, key: &[u8]) -> Codec {
         if self.exceptions.load(Ordering::Relaxed)
             && self.plain_keys.read().iter().any(|pattern| glob::matches(pattern, key))
         {

@@ -74,9 +74,12 @@ impl<E: Keyed> Dict<E> {
         &self.entries
     }
 
-    /// The entries, without their index.
-    pub(super) fn into_entries(self) -> Vec<E> {
-        self.entries
+    /// Takes the entry at a position and leaves a gap. The dictionary can only be freed then.
+    pub(super) fn take_out(&mut self, at: usize) -> E
+    where
+        E: Default,
+    {
+        std::mem::take(&mut self.entries[at])
     }
 
     /// The position of `key`'s entry.

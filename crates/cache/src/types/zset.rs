@@ -97,7 +97,7 @@ struct Tree {
     heap: usize,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Scored {
     member: Box<[u8]>,
     score: f64,
@@ -151,22 +151,21 @@ impl Tree {
         removed
     }
 
-    /// Builds the tree again without a range of ranks.
-    fn cut(&mut self, ranks: Range<usize>) {
-        let left = self.dict.len() - ranks.len();
-        let dict = std::mem::replace(&mut self.dict, Dict::with_capacity(left));
-        let order = std::mem::take(&mut self.order);
-        let mut entries: Vec<Option<Scored>> = dict.into_entries().into_iter().map(Some).collect();
-        self.heap = 0;
-        for (rank, place) in order.places().enumerate() {
-            let Some(entry) = entries.get_mut(place).and_then(Option::take) else { continue };
-            if !ranks.contains(&rank) {
-                self.heap += pack::allocated(entry.member.len());
-                let score = entry.score;
-                let place = self.dict.push(entry);
-                self.order.push(score, place);
-            }
+    /// Builds the tree again without a range of ranks. Returns what is left of the previous one,
+    /// which can only be freed.
+    fn cut(&mut self, ranks: Range<usize>) -> Self {
+        let dict = Dict::with_capacity(self.dict.len() - ranks.len());
+        let mut old = std::mem::replace(self, Self { dict, order: Order::default(), heap: 0 });
+        let (head, tail) = (old.order.places(0).take(ranks.start), old.order.places(ranks.end));
+        for place in head.chain(tail) {
+            let entry = old.dict.take_out(place);
+            self.heap += pack::allocated(entry.member.len());
+            let score = entry.score;
+            let place = self.dict.push(entry);
+            self.order.push(score, place);
         }
+        old.heap -= self.heap;
+        old
     }
 
     fn get(&self, position: order::Position) -> (&[u8], f64) {
@@ -373,19 +372,20 @@ impl ZSet {
         self.range(rank..rank.saturating_add(1)).next()
     }
 
-    /// Removes the members in a range of ranks and returns their number.
-    pub fn remove_range(&mut self, ranks: Range<usize>) -> usize {
+    /// Removes the members in a range of ranks and returns their number. Also returns what has to
+    /// be freed of many: that takes time.
+    pub fn remove_range(&mut self, ranks: Range<usize>) -> (usize, Self) {
         let to = ranks.end.min(self.len());
         let count = to.saturating_sub(ranks.start);
         if count == self.len() {
-            *self = Self::new();
-            return count;
+            return (count, std::mem::take(self));
         }
+        let mut removed = Self::new();
         match &mut self.0 {
             Repr::Packed(packed) => packed.remove_range(to - count, count),
             // Removing a member costs several times as much as keeping one.
             Repr::Tree(tree) if count > tree.dict.len() / 8 => {
-                tree.cut(to - count..to);
+                removed = Self(Repr::Tree(Box::new(tree.cut(to - count..to))));
             }
             Repr::Tree(tree) => {
                 for _ in 0..count {
@@ -394,7 +394,7 @@ impl ZSet {
                 }
             }
         }
-        count
+        (count, removed)
     }
 
     /// Removes the member with the lowest score and returns both.

@@ -271,7 +271,9 @@ fn cut(cx: &mut Context<'_, '_>, args: &[&[u8]], by: By) -> Result {
         return Ok(());
     }
     let removed = cx.shard(&key).edit(&key, |zset: &mut ZSet| zset.remove_range(ranks))?;
+    let (count, removed) = removed.unwrap_or_default();
+    cx.shard(&key).discard(Object::ZSet(Box::new(removed)));
     cx.log(args);
-    cx.out.count(removed.unwrap_or(0));
+    cx.out.count(count);
     Ok(())
 }

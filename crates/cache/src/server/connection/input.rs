@@ -112,12 +112,16 @@ impl Connection {
                     self.held_back = true;
                     break;
                 }
+                Step::Ran { flow: Flow::Aside, .. } => {
+                    (self.blocked, self.runs_again, self.deadline) = (true, true, None);
+                    break;
+                }
                 Step::Ran { consumed, flow } => {
                     at += consumed;
                     work.tally.commands += 1;
                     work.ran = true;
                     match flow {
-                        Flow::Continue | Flow::HeldBack => {}
+                        Flow::Continue | Flow::HeldBack | Flow::Aside => {}
                         Flow::Close => {
                             self.closing = true;
                             return input.len();

@@ -147,9 +147,11 @@ impl Order {
         nodes.insert(at.index, node);
     }
 
-    /// The places of all entries, in order.
-    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
-        self.chunks.iter().flatten().map(|node| node.place as usize)
+    /// The places of the entries from a rank on, in order.
+    pub(super) fn places(&self, rank: usize) -> impl Iterator<Item = usize> {
+        let Position { chunk, index } = self.position(rank);
+        let nodes = self.chunks.get(chunk..).unwrap_or_default().iter().flatten();
+        nodes.skip(index).map(|node| node.place as usize)
     }
 
     /// Adds an entry that is after all others.
