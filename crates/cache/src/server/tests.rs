@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -395,6 +396,7 @@ mod aside;
 mod http;
 mod moving;
 mod order;
+mod slow;
 
 mod over_tls {
     use super::*;

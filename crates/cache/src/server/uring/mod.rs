@@ -40,7 +40,8 @@ pub(super) struct Uring {
     gather: Gather,
     /// Sockets of closed connections that the kernel still uses.
     ending: HashMap<u64, Ending>,
-    /// Whether a connection waits for its output to be sent: it is closing, or has more output.
+    /// Whether the next turn must not wait: a connection waits for its output to be sent, because it
+    /// is closing or has more, or it is unknown whether output was sent.
     urgent: bool,
 }
 
@@ -117,6 +118,7 @@ impl Transport for Uring {
             Completion::Watched => own = true,
             completion => into.push((id, completion)),
         });
+        self.urgent |= self.ring.is_behind();
         if own {
             self.look_at_own(into);
         }
@@ -171,7 +173,8 @@ impl Transport for Uring {
                 // Input may have been stopped because there was no room for replies, and there is
                 // room now.
                 let deaf = line.receiving == Receiving::Off && line.connection.may_read();
-                return deaf || line.leaving || line.connection.is_held_up();
+                let waits = line.connection.is_held_up() || !line.connection.is_sent();
+                return deaf || line.leaving || waits;
             }
             Completion::Sent(count) => {
                 line.sending = false;

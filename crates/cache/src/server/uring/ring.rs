@@ -207,10 +207,20 @@ impl Ring {
             }
         }
         self.wait(timeout, count);
+        // Before completions cause further requests. Completions that did not fit their queue may be
+        // those of prompt requests.
+        let submission = self.ring.submission();
+        let taken = submission.is_empty() && !submission.cq_overflow() && self.waiting.is_empty();
+        drop(submission);
         self.reap(&mut report);
-        if self.waiting.is_empty() && self.ring.submission().is_empty() {
+        if taken {
             self.land(&mut report);
         }
+    }
+
+    /// Whether it is unknown, after [`Ring::turn`], what became of prompt requests.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.prompt.is_empty()
     }
 
     fn wait(&mut self, timeout: Option<Duration>, count: usize) {

@@ -1,0 +1,45 @@
+//! A client that receives much and slowly, among others.
+
+use super::*;
+
+/// Size of the large value: more than the buffers of a socket hold.
+const SIZE: usize = 8 << 20;
+const ROUNDS: usize = 40;
+
+#[test]
+fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
+    for way in WAYS {
+        let server = start_with(way, |options| {
+            options.threads = 1;
+            options.threads_min = 1;
+        });
+        let address = server.resp_address();
+        let mut large = connect(address);
+        let value = "v".repeat(SIZE);
+        let request = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${SIZE}\r\n{value}\r\n");
+        ask(&mut large, &request, "+OK\r\n");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut other = connect(address);
+                    // One that is not answered fails after `HANG`.
+                    while !over.load(Relaxed) {
+                        ask(&mut other, "PING\r\n", "+PONG\r\n");
+                    }
+                    ask(&mut other, "PING\r\n", "+PONG\r\n");
+                });
+            }
+            let mut part = vec![0; 8_000];
+            for _ in 0..ROUNDS {
+                large.write_all(b"GET large\r\n").unwrap();
+                let mut left = format!("${SIZE}\r\n\r\n").len() + SIZE;
+                while left > 0 {
+                    let room = part.len().min(left);
+                    left -= large.read(&mut part[..room]).unwrap();
+                }
+            }
+            over.store(true, Relaxed);
+        });
+    }
+}
