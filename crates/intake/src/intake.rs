@@ -48,6 +48,7 @@ use crate::options::IntakeOptions;
 use crate::search::{Follower, Search};
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
+use crate::storing::Storing;
 use crate::uploads::Uploads;
 use crate::verifier::{Verified, Verifier, verify};
 
@@ -226,12 +227,13 @@ impl Intake {
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let applied = Lsn(catalogue.position());
         let search = Search::of(&options, applied);
+        let storing = Storing::default();
         let shared = Arc::new(Shared {
-            uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options)?,
+            uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options, storing.clone())?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             bulk,
             held: AtomicUsize::new(0),
-            storing: AtomicUsize::new(0),
+            storing,
             options,
             clock,
             log: log.clone(),

@@ -51,6 +51,7 @@ pub mod rules;
 pub mod search;
 mod shared;
 mod space;
+mod storing;
 pub mod thumbnails;
 pub mod upload;
 pub mod uploads;

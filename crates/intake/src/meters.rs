@@ -24,6 +24,7 @@ struct Meters {
     files_deleted: Counter,
     files_expired: Counter,
     files_routed: Counter,
+    quota_refused: Counter,
     #[cfg(feature = "thumbnails")]
     thumbnails: [Counter; 3],
     bytes_in: Counter,
@@ -75,6 +76,7 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     files_deleted: counter!("forebay_intake_files_deleted_total"),
     files_expired: counter!("forebay_intake_files_expired_total"),
     files_routed: counter!("forebay_intake_files_routed_total"),
+    quota_refused: counter!("forebay_intake_quota_refused_total"),
     #[cfg(feature = "thumbnails")]
     thumbnails: ["made", "kept", "refused"]
         .map(|result| counter!("forebay_intake_thumbnails_total", "result" => result)),
@@ -111,6 +113,11 @@ pub(crate) fn file_deleted() {
 
 pub(crate) fn files_expired(count: u64) {
     METERS.files_expired.increment(count);
+}
+
+/// Counts a change that was refused because of the quota of its namespace.
+pub(crate) fn quota_refused() {
+    METERS.quota_refused.increment(1);
 }
 
 pub(crate) fn file_routed() {

@@ -127,7 +127,7 @@ impl Intake {
             idempotency,
             origin: None,
         };
-        let _storing = upload::Storing::new(&self.inner.shared.storing);
+        let _stored = self.inner.shared.storing.begin();
         // Only a file that is made of another one can lose it meanwhile.
         let put = self.inner.shared.put(new, Some(bytes)).await?;
         let put = put.ok_or(IntakeError::Busy { what: "the file was changed meanwhile" })?;

@@ -146,16 +146,21 @@ pub(crate) fn check(
     if let Some(most) = exceeds(change.files > 0, then.files, quota.files) {
         let text =
             format!("the namespace {namespace} has {} files; its quota is {most}", usage.files);
-        return Err(IntakeError::rejected("quota_exceeded", text));
+        return Err(exceeded(text));
     }
     if let Some(most) = exceeds(change.bytes > 0, then.bytes, quota.bytes) {
         let text = format!(
             "the namespace {namespace} would have {} bytes with its versions; its quota is {most}",
             then.bytes
         );
-        return Err(IntakeError::rejected("quota_exceeded", text));
+        return Err(exceeded(text));
     }
     Ok(())
+}
+
+fn exceeded(text: String) -> IntakeError {
+    crate::meters::quota_refused();
+    IntakeError::rejected("quota_exceeded", text)
 }
 
 impl Intake {

@@ -21,6 +21,7 @@ use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
 use crate::search::Search;
 use crate::space::Reserve;
+use crate::storing::Storing;
 use crate::uploads::Uploads;
 use crate::verifier::Verified;
 
@@ -58,8 +59,8 @@ pub(crate) struct Shared {
     pub(crate) bulk: Bulk,
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
-    /// Number of files that have arrived and are being stored.
-    pub(crate) storing: AtomicUsize,
+    /// Files that have arrived and are being stored.
+    pub(crate) storing: Storing,
     pub(crate) reserve: Arc<Reserve>,
     pub(crate) verified: Mutex<Verified>,
     pub(crate) expiry: Expiry,

@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::blob::Staging;
 use crate::blocks::BlockReader;
@@ -36,9 +36,6 @@ const BATCH_SIZE: usize = 256 << 10;
 const BATCH_SIZE_MIN: usize = 16 << 10;
 /// How long a batch waits for the next bytes of its sender.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a large upload waits after each batch while other files are being stored: it leaves the
-/// processors to them, and still gets 50 MiB a second.
-const GIVE_WAY: Duration = Duration::from_millis(4);
 /// Maximum memory of all incomplete small files together.
 const HELD_MAX: usize = 16 << 20;
 
@@ -259,8 +256,8 @@ async fn large(
         }
         let wanted = HEAD_SIZE.saturating_sub(head.len());
         head.extend_from_slice(bytes.get(..wanted).unwrap_or(&bytes));
-        if pipe.send(bytes).await? && shared.storing.load(Relaxed) > 0 {
-            sleep(GIVE_WAY).await;
+        if pipe.send(bytes).await? {
+            shared.storing.give_way().await;
         }
         let mut coming = pin!(source.next());
         next = match poll_immediate(&mut coming).await {
@@ -297,22 +294,6 @@ async fn read_back(staging: Staging, size: u64) -> Result<Bytes, IntakeError> {
     });
     let failed = |source| IntakeError::Blob { act: "read", source };
     joined(read.await).map_err(failed)
-}
-
-/// Counts a file while it is being stored.
-pub(crate) struct Storing<'a>(&'a AtomicUsize);
-
-impl<'a> Storing<'a> {
-    pub(crate) fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Storing<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 /// Counts a large upload while it is in progress.

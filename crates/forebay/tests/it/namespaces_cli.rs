@@ -47,6 +47,8 @@ fn a_namespace_is_created_limited_listed_and_removed() {
     let refused = namespaces.put("uploads/c", "c");
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("403"), "{}", stderr(&refused));
+    let metrics = server.ask("GET", "/metrics", "").body;
+    assert!(metrics.contains("forebay_intake_quota_refused_total 1\n"), "{metrics}");
     namespaces.ok(&["set", "uploads", "--max-files", "none", "--versions", "on"]);
     assert!(namespaces.put("uploads/c", "c").status.success());
     let shown: Value =

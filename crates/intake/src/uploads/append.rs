@@ -123,6 +123,7 @@ impl Appending<'_> {
         let (writer, mut held) = self.inner.blocking("append to an upload in", run).await?;
         held.clear();
         (self.writer, self.held) = (Some(writer), held);
+        self.inner.storing.give_way().await;
         Ok(())
     }
 

@@ -47,6 +47,7 @@ use table::{Entry, State, Table};
 
 use crate::error::OpenError;
 use crate::options::IntakeOptions;
+use crate::storing::Storing;
 
 /// Name of the directory below the intake's.
 const DIR: &str = "uploads";
@@ -253,6 +254,8 @@ struct Inner {
     table: Mutex<Table>,
     /// Held while an upload with a given id is created.
     naming: Mutex<()>,
+    /// The files to which appends give way.
+    storing: Storing,
 }
 
 impl Uploads {
@@ -266,11 +269,14 @@ impl Uploads {
     /// Opens the uploads below the intake's directory.
     ///
     /// A file that cannot be read is kept and refused; it stops nothing else.
+    ///
+    /// * `storing`: the files to which appends give way.
     pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
         dir: &Path,
         clock: Arc<dyn Clock>,
         options: &IntakeOptions,
+        storing: Storing,
     ) -> Result<Self, OpenError> {
         let dir = dir.join(DIR);
         let failed = |source| OpenError::Prepare { path: dir.clone(), source };
@@ -309,7 +315,8 @@ impl Uploads {
         let size_max = options.limits.file_size_max;
         let limits = options.uploads;
         let (table, naming) = (Mutex::new(table), Mutex::new(()));
-        Ok(Self { inner: Arc::new(Inner { limits, fs, clock, dir, size_max, table, naming }) })
+        let inner = Inner { limits, fs, clock, dir, size_max, table, naming, storing };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Creates an upload. It is on stable storage when this returns.

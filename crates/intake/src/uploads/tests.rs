@@ -19,7 +19,8 @@ impl Source for Once {
 
 fn open(dir: &Path) -> Uploads {
     let options = IntakeOptions::new(dir);
-    Uploads::open(Arc::new(RealFs), dir, Arc::new(ManualClock::new(5)), &options).unwrap()
+    let clock = Arc::new(ManualClock::new(5));
+    Uploads::open(Arc::new(RealFs), dir, clock, &options, Storing::default()).unwrap()
 }
 
 async fn append(uploads: &Uploads, id: UploadId, at: u64, bytes: &[u8], is_checked: bool) {
