@@ -9,6 +9,7 @@ pub mod engine;
 pub mod fuzzing;
 pub mod glob;
 mod health;
+mod large;
 pub mod number;
 pub mod persist;
 pub mod resp;

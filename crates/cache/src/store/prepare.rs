@@ -15,6 +15,7 @@ use super::compress::{self, Codec};
 use super::entry::Form;
 use super::text::{SHARED_MIN, SharedText};
 use super::{Keyspace, Value};
+use crate::large;
 
 /// A value in its stored form.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl Ready {
         } else {
             let mut stored = Vec::new();
             let form = compress::compress(codec, value, &mut stored).unwrap_or_else(|| {
-                stored = value.to_vec();
+                stored = large::copy(value);
                 Form::Plain
             });
             stored.shrink_to_fit();

@@ -142,6 +142,11 @@ impl Tree {
 
     fn remove(&mut self, place: usize) -> Scored {
         self.order.remove(&self.dict, place);
+        self.take(place)
+    }
+
+    /// Removes an entry that is not in the order any more.
+    fn take(&mut self, place: usize) -> Scored {
         let last = self.dict.len() - 1;
         if place != last {
             self.order.moved(&self.dict, last, place);
@@ -166,6 +171,16 @@ impl Tree {
         }
         old.heap -= self.heap;
         old
+    }
+
+    /// Removes some entries from a rank on.
+    fn remove_some(&mut self, rank: usize, count: usize) {
+        let mut places = self.order.cut(rank, count);
+        // The last first: the entry that takes a place is one that stays, and thus in the order.
+        places.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+        for place in places {
+            self.take(place as usize);
+        }
     }
 
     fn get(&self, position: order::Position) -> (&[u8], f64) {
@@ -387,12 +402,7 @@ impl ZSet {
             Repr::Tree(tree) if count > tree.dict.len() / 8 => {
                 removed = Self(Repr::Tree(Box::new(tree.cut(to - count..to))));
             }
-            Repr::Tree(tree) => {
-                for _ in 0..count {
-                    let position = tree.order.position(to - count);
-                    tree.remove(tree.order.place(position));
-                }
-            }
+            Repr::Tree(tree) => tree.remove_some(to - count, count),
         }
         (count, removed)
     }

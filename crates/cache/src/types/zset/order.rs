@@ -154,6 +154,26 @@ impl Order {
         nodes.skip(index).map(|node| node.place as usize)
     }
 
+    /// Takes out the entries from a rank on, and returns their places.
+    pub(super) fn cut(&mut self, rank: usize, count: usize) -> Vec<u32> {
+        let mut places = Vec::with_capacity(count);
+        let Position { chunk: first, mut index } = self.position(rank);
+        let mut chunk = first;
+        while places.len() < count
+            && let Some(nodes) = self.chunks.get_mut(chunk)
+        {
+            let to = nodes.len().min(index + count - places.len());
+            places.extend(nodes.drain(index..to).map(|node| node.place));
+            (chunk, index) = (chunk + 1, 0);
+        }
+        let emptied = self.chunks.extract_if(first..chunk, |nodes| nodes.is_empty());
+        self.capacity -= emptied.map(|nodes| nodes.capacity()).sum::<usize>();
+        if self.chunks.get(first).is_some_and(|nodes| nodes.len() < CHUNK_LEN_JOINED / 2) {
+            self.join(first);
+        }
+        places
+    }
+
     /// Adds an entry that is after all others.
     pub(super) fn push(&mut self, score: f64, place: u32) {
         let node = Node { score, place };

@@ -229,6 +229,32 @@ fn added_in_order_chunks_stay_full() {
 }
 
 #[test]
+fn a_part_of_a_large_set_is_removed_wherever_it_is() {
+    for (from, count) in [(0, 1), (0, 1_000), (511, 2), (512, 512), (4_321, 1_200), (9_000, 1_000)]
+    {
+        let mut zset = ZSet::new();
+        // Equal scores, and members in another order than that of their places.
+        let members: Vec<u32> = (0..10_000u32).map(|number| number * 7_919 % 10_000).collect();
+        for member in &members {
+            zset.insert(&member.to_be_bytes(), f64::from(member / 100));
+        }
+        let (removed, _) = zset.remove_range(from..from + count);
+        assert_eq!((removed, zset.len()), (count, 10_000 - count));
+        let left =
+            (0..10_000u32).filter(|member| !(from..from + count).contains(&(*member as usize)));
+        let left: Vec<(Vec<u8>, f64)> =
+            left.map(|member| (member.to_be_bytes().to_vec(), f64::from(member / 100))).collect();
+        let found: Vec<(Vec<u8>, f64)> =
+            zset.iter().map(|(member, score)| (member.to_vec(), score)).collect();
+        assert!(found == left, "{count} from {from}");
+        for (rank, (member, score)) in left.iter().enumerate().step_by(97) {
+            assert_eq!((zset.rank(member), zset.score(member)), (Some(rank), Some(*score)));
+        }
+        assert_eq!(zset.bytes(), counted(&zset), "{count} from {from}");
+    }
+}
+
+#[test]
 fn no_score_is_a_score_and_both_zeros_are_one() {
     let mut zset = ZSet::new();
     assert_eq!(zset.insert(b"a", f64::NAN), Upsert::Added);
