@@ -8,7 +8,7 @@
 //!
 //! Invariants: a copy is used only in place of the string it was made from. It references that
 //! string while it exists, so the string cannot be changed in place meanwhile. The copy is not
-//! counted until it is stored: there are no more of them than threads.
+//! counted until it is stored: there are at most two more of them than threads.
 //!
 //! [`Shard::overwrite_ahead`]: super::Shard::overwrite_ahead
 
