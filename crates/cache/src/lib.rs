@@ -9,7 +9,6 @@ pub mod engine;
 pub mod fuzzing;
 pub mod glob;
 mod health;
-mod large;
 pub mod number;
 pub mod persist;
 pub mod resp;

@@ -3,9 +3,9 @@
 //! Bit 0 is the most significant bit of the first byte.
 
 use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
+use crate::number;
 use crate::persist::Ops;
 use crate::store::{AHEAD_MIN, Codec, CopyAhead, Deadline, SharedText, Text, Value};
-use crate::{large, number};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -275,7 +275,6 @@ impl Bitwise {
         if !first {
             return self.combine(made, value);
         }
-        large::reserve(made, value.len());
         made.extend_from_slice(value);
         if self == Self::Not {
             made.iter_mut().for_each(|byte| *byte = !*byte);

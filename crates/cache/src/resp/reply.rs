@@ -4,7 +4,7 @@
 //! an array of twice its pairs, a double as a bulk string, a boolean as 1 or 0), so that a command
 //! writes one reply for both.
 
-use crate::{large, number};
+use crate::number;
 
 /// The version of the protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,7 +139,7 @@ impl Reply {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        large::reserve(&mut self.buf, bytes.len() + 26);
+        self.buf.reserve(bytes.len() + 26);
         self.size(b'$', bytes.len());
         self.buf.extend_from_slice(bytes);
         self.buf.extend_from_slice(b"\r\n");
@@ -151,7 +151,7 @@ impl Reply {
     /// If it appends more or fewer bytes: the client would misread what follows.
     pub fn bulk_with(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) {
         // `fill` may temporarily need a little more.
-        large::reserve(&mut self.buf, len + 128);
+        self.buf.reserve(len + 128);
         self.size(b'$', len);
         let end = self.buf.len() + len;
         fill(&mut self.buf);

@@ -13,7 +13,6 @@
 //! [`Shard::overwrite_ahead`]: super::Shard::overwrite_ahead
 
 use super::text::{SharedText, Text};
-use crate::large;
 
 /// Size in bytes from which a string is copied ahead: fewer are copied in less time than it takes
 /// to look the key up again.
@@ -66,7 +65,7 @@ impl CopyAhead {
         let text = self.source.text();
         let mut made;
         if self.offset <= text.len() {
-            made = large::with_capacity(self.room);
+            made = Vec::with_capacity(self.room);
             text.append_to(&mut made);
         } else {
             // The system's memory is zeroed already: a long gap takes no time.

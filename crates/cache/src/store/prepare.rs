@@ -15,7 +15,6 @@ use super::compress::{self, Codec};
 use super::entry::Form;
 use super::text::{SHARED_MIN, SharedText};
 use super::{Keyspace, Value};
-use crate::large;
 
 /// A value in its stored form.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl Ready {
         } else {
             let mut stored = Vec::new();
             let form = compress::compress(codec, value, &mut stored).unwrap_or_else(|| {
-                stored = large::copy(value);
+                stored = value.to_vec();
                 Form::Plain
             });
             stored.shrink_to_fit();

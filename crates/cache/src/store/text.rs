@@ -16,7 +16,6 @@ use std::sync::Arc;
 use super::ahead::{AHEAD_MIN, CopyAhead};
 use super::compress;
 use super::entry::Form;
-use crate::large;
 
 /// Stored size in bytes from which a string is stored separately.
 pub(super) const SHARED_MIN: usize = 16 << 10;
@@ -236,7 +235,7 @@ impl Texts {
                     self.copied += u64::from(ahead.is_none() && len.max(offset) >= AHEAD_MIN);
                 }
                 let mut own = ahead.unwrap_or_else(|| {
-                    let mut own = large::with_capacity(room);
+                    let mut own = Vec::with_capacity(room);
                     text.text().append_to(&mut own);
                     own
                 });

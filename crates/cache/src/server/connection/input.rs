@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Connection, OUTPUT_PAUSE};
 use crate::engine::Flow;
-use crate::large;
 use crate::server::Wire;
 use crate::server::request::{Step, step};
 use crate::server::work::Work;
@@ -89,7 +88,6 @@ impl Connection {
         if self.needed > self.input.capacity() && self.input.len() > self.needed / 4 {
             // A large argument is arriving: reserve memory once instead of by doubling.
             self.input.reserve_exact(self.needed - self.input.len());
-            large::request(&self.input);
         }
     }
 
