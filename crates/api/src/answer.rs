@@ -17,6 +17,9 @@ use tokio::sync::mpsc::Receiver;
 use crate::problem::Problem;
 use crate::query;
 
+/// Number of headers that responses rarely exceed: there is room for them from the beginning.
+pub(crate) const HEADERS_USUAL: usize = 12;
+
 /// Returns an answer as one line of JSON, without a line end.
 pub(crate) fn line(body: &impl Serialize) -> String {
     serde_json::to_string(body).expect("an answer has only text keys and finite numbers")
@@ -26,7 +29,9 @@ pub(crate) fn line(body: &impl Serialize) -> String {
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let mut response = Response::new(Body::from(line(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.reserve(HEADERS_USUAL);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -17,10 +17,17 @@ pub trait Subsystem: Send + Sync + 'static {
     /// Handlers find the request's id in the `x-request-id` header, always present and valid.
     fn router(&self) -> axum::Router;
 
-    /// Puts something around the routes of all subsystems, which are complete now. Called once, inside the
-    /// runtime.
-    fn around(&self, router: axum::Router) -> axum::Router {
-        router
+    /// Called once, inside the runtime, when the routes of all subsystems are complete.
+    ///
+    /// * `routes`: those routes, with nothing around them.
+    fn start(&self, routes: &axum::Router) {
+        let _ = routes;
+    }
+
+    /// Puts something around the routes of all subsystems that looks at the parameters in the query. Requests
+    /// without a query do not pass through it.
+    fn around_queries(&self, routes: axum::Router) -> axum::Router {
+        routes
     }
 
     /// Returns the OpenAPI description of those routes.

@@ -51,7 +51,7 @@ use forebay_intake::{Intake, IntakeError};
 pub use sending::Sending;
 use tokio::sync::Semaphore;
 
-use crate::answer::pairs;
+use crate::answer::{HEADERS_USUAL, pairs};
 
 /// State of every handler.
 #[derive(Clone)]
@@ -128,7 +128,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 fn json(status: u16, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.reserve(HEADERS_USUAL);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -92,13 +92,16 @@ impl Subsystem for Jobs {
             .with_state(self.0.clone())
     }
 
-    fn around(&self, router: Router) -> Router {
+    fn start(&self, routes: &Router) {
         // Jobs run from here on: every route is there.
-        if self.0.sender.router.set(router.clone()).is_ok() {
+        if self.0.sender.router.set(routes.clone()).is_ok() {
             let worker = Arc::new(RequestWorker(Arc::clone(&self.0.sender)));
             self.0.queue.start(Workers::default().with(order::WORK, worker));
         }
-        router.route_layer(from_fn_with_state(self.0.clone(), accept::accept))
+    }
+
+    fn around_queries(&self, routes: Router) -> Router {
+        routes.route_layer(from_fn_with_state(self.0.clone(), accept::accept))
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::gate::Gate;
@@ -15,7 +14,7 @@ use super::registry::Registry;
 use super::request_id::RequestIds;
 use super::session::Sessions;
 use super::shares::Shares;
-use super::shell_routes;
+use super::shell_routes::{self, Routers};
 use super::shutdown::{Stage, Stop};
 use crate::Subsystem;
 use crate::keys::{KeyRing, MasterKey};
@@ -93,7 +92,7 @@ pub struct App {
 
 /// What exists once all subsystems are open.
 pub(super) struct Opened {
-    pub(super) router: Router,
+    pub(super) routers: Routers,
     pub(super) subsystems: Vec<Arc<dyn Subsystem>>,
 }
 
@@ -171,8 +170,8 @@ impl App {
     /// # Errors
     /// The API description cannot be serialized, or routes are in place already.
     pub fn open(self: &Arc<Self>, subsystems: Vec<Arc<dyn Subsystem>>) -> anyhow::Result<()> {
-        let router = shell_routes::build(self, &subsystems)?;
-        if self.opened.set(Opened { router, subsystems }).is_err() {
+        let routers = shell_routes::build(self, &subsystems)?;
+        if self.opened.set(Opened { routers, subsystems }).is_err() {
             anyhow::bail!("the subsystems were opened twice");
         }
         Ok(())

@@ -236,7 +236,7 @@ async fn run(app: &App, request: Request<Body>, id: &HeaderValue) -> Response {
         return super::shell_routes::while_starting(app, &request, id);
     };
     let method = request.method().clone();
-    let mut router = opened.router.clone();
+    let mut router = opened.routers.of(request.uri()).clone();
     // Calling the handler may panic as well as its future: both happen inside the caught one.
     let called = AssertUnwindSafe(async move { router.call(request).await });
     match called.catch_unwind().await {

@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use http::header::{RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::app::App;
 use super::auth;
@@ -22,42 +22,73 @@ use crate::Subsystem;
 use crate::pages::{self as web, Health, State};
 use crate::problem::Problem;
 
-/// Returns the complete router: the shell's routes and those of all subsystems.
+/// The complete routes: the shell's and those of all subsystems.
+pub(super) struct Routers {
+    plain: Router,
+    /// The same routes with everything around them that looks at the parameters in a query.
+    with_query: Router,
+}
+
+impl Routers {
+    /// Returns the router for a request. What is around routes costs each request that passes through it
+    /// several allocations, and most have no query.
+    pub(super) fn of(&self, uri: &Uri) -> &Router {
+        if uri.query().is_some() { &self.with_query } else { &self.plain }
+    }
+}
+
+/// Builds the complete routes.
 ///
 /// # Errors
 /// The API description cannot be serialized.
-pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow::Result<Router> {
+pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow::Result<Routers> {
     let mut api = web::shell_api();
-    let mut router = Router::new();
+    let mut plain = Router::new();
     for subsystem in subsystems {
         api.merge(subsystem.openapi());
-        router = router.merge(subsystem.router());
+        plain = plain.merge(subsystem.router());
     }
+    let mut with_query = plain.clone();
     for subsystem in subsystems {
-        router = subsystem.around(router);
+        subsystem.start(&plain);
+        with_query = subsystem.around_queries(with_query);
     }
-    let signer = Arc::clone(app);
-    router = router.route(
-        super::presign::PATH,
-        post(move |request: Request<Body>| super::presign::create(Arc::clone(&signer), request)),
-    );
-    let imager = Arc::clone(app);
-    router = router.route(
-        super::image::PATH,
-        post(move |headers: HeaderMap| super::image::create(Arc::clone(&imager), headers)),
-    );
     let document: Bytes = api.to_json()?.into();
     let described: serde_json::Value = serde_json::from_slice(&document)?;
     let docs: Bytes = web::docs_page(&described).into();
     let known = Arc::new(Known::of(&described));
+    let checked = with_links(app, with_query).route_layer(from_fn_with_state(known, parameters::check));
+    Ok(Routers {
+        plain: with_shell(app, with_links(app, plain), document.clone(), docs.clone()),
+        with_query: with_shell(app, checked, document, docs),
+    })
+}
+
+/// Adds the routes that make signed URLs and images of the data directory.
+fn with_links(app: &Arc<App>, router: Router) -> Router {
+    let (signer, imager) = (Arc::clone(app), Arc::clone(app));
+    router
+        .route(
+            super::presign::PATH,
+            post(move |request: Request<Body>| {
+                super::presign::create(Arc::clone(&signer), request)
+            }),
+        )
+        .route(
+            super::image::PATH,
+            post(move |headers: HeaderMap| super::image::create(Arc::clone(&imager), headers)),
+        )
+}
+
+/// Adds the shell's own routes, and responses for requests that match none.
+fn with_shell(app: &Arc<App>, router: Router, document: Bytes, docs: Bytes) -> Router {
     let page = |kind: &'static str, body: Bytes| get(move || async move { fixed(kind, body) });
     const JS: &str = "text/javascript; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
     const HTML: &str = "text/html; charset=utf-8";
     let (live, ready, metrics, landing) =
         (Arc::clone(app), Arc::clone(app), Arc::clone(app), Arc::clone(app));
-    Ok(router
-        .route_layer(from_fn_with_state(known, parameters::check))
+    router
         .route("/healthz", get(move || async move { health(&live) }))
         .route("/readyz", get(move |headers: HeaderMap| async move { readiness(&ready, &headers) }))
         .route("/metrics", get(move || async move { scrape(&metrics) }))
@@ -74,7 +105,7 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
         .fallback(|headers: HeaderMap| async move { Problem::NOT_FOUND.response(&id(&headers)) })
         .method_not_allowed_fallback(|headers: HeaderMap| async move {
             Problem::METHOD.response(&id(&headers))
-        }))
+        })
 }
 
 /// Responds before the subsystems are open: health, readiness and metrics as usual, anything

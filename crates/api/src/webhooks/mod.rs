@@ -78,11 +78,10 @@ impl Subsystem for Webhooks {
             .with_state(self.0.clone())
     }
 
-    fn around(&self, router: Router) -> Router {
+    fn start(&self, _routes: &Router) {
         if let Ok(hooks) = &self.0.0 {
             hooks.start();
         }
-        router
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

@@ -77,11 +77,10 @@ impl Subsystem for IntakeSubsystem {
         forebay_api::intake::router(&self.0).merge(uploads)
     }
 
-    fn around(&self, router: axum::Router) -> axum::Router {
+    fn start(&self, _routes: &axum::Router) {
         forebay_api::uploads::resume(&self.0, &self.1);
         // It ends when the intake is drained.
         drop(tokio::spawn(self.0.clone().keep_removing_expired()));
-        router
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

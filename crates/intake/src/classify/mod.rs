@@ -69,7 +69,7 @@ pub fn classify_content<R: Read + Seek>(head: &[u8], content: R, name: &FileName
     }
     match by_extension(name) {
         Some(mime) if !mime.starts_with("text/") && !has_signature(name) => Classified::of(mime),
-        _ => Classified::of(OCTETS),
+        _ => Classified { mime: OCTETS, category: Category::Other },
     }
 }
 

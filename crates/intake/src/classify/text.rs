@@ -94,23 +94,31 @@ pub(super) fn other(head: &[u8]) -> Option<Cow<'_, str>> {
         return utf16(rest, u16::from_be_bytes);
     }
     if head.contains(&0) {
-        // Without a mark, mostly ASCII shows which half of each unit is zero.
-        let (pairs, _) = head.as_chunks::<2>();
-        let zero = |half: usize| pairs.iter().filter(|pair| pair.get(half) == Some(&0)).count();
-        let most = pairs.len() * 3 / 4;
-        return match (zero(0), zero(1)) {
-            _ if pairs.len() < 4 => None,
-            (0, low) if low > most => utf16(head, u16::from_le_bytes),
-            (high, 0) if high > most => utf16(head, u16::from_be_bytes),
-            _ => None,
-        };
+        return without_mark(head);
+    }
+    // Bytes at random end here after a few: they have controls.
+    if head.iter().any(|&byte| is_control(byte)) {
+        return None;
     }
     let above = head.iter().filter(|&&byte| byte > 0x7F).count();
-    let is_long = head.len() >= 64 || above * 2 <= head.len();
-    if head.iter().any(|&byte| is_control(byte)) || !is_long {
+    if head.len() < 64 && above * 2 > head.len() {
         return None;
     }
     Some(head.iter().map(|&byte| char::from(byte)).collect::<String>().into())
+}
+
+/// Text in UTF-16 without a byte order mark: mostly ASCII shows which half of each unit is zero.
+fn without_mark(head: &[u8]) -> Option<Cow<'_, str>> {
+    let (pairs, _) = head.as_chunks::<2>();
+    let has_zero = |half: usize| pairs.iter().any(|pair| pair.get(half) == Some(&0));
+    let unit = match (has_zero(0), has_zero(1)) {
+        (false, true) => u16::from_le_bytes,
+        (true, false) => u16::from_be_bytes,
+        _ => return None,
+    };
+    let zeros = pairs.iter().filter(|pair| pair.contains(&0)).count();
+    let is_mostly_ascii = pairs.len() >= 4 && zeros > pairs.len() * 3 / 4;
+    is_mostly_ascii.then(|| utf16(head, unit)).flatten()
 }
 
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<Cow<'static, str>> {

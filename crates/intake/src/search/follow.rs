@@ -1,15 +1,22 @@
 //! The thread that brings the search index up to the log.
 //!
 //! It follows the catalogue: only entries that the catalogue has applied are looked at, so the log has
-//! them on stable storage and the catalogue says whether a name still refers to them. An entry that was
-//! superseded meanwhile is passed over; the later one comes soon. Texts are read where every read takes
-//! them from, while the bytes are pinned, so that no removal comes in between.
+//! them on stable storage and the catalogue says whether a name still refers to them. Where an entry
+//! replaces another, or the text is not in it, the catalogue is asked, and an entry that was superseded
+//! meanwhile is passed over; the later one comes soon. Of several changes to a name in one transaction
+//! only the last is applied. Texts are read where every read takes them from, while the bytes are pinned,
+//! so that no removal comes in between.
 //!
-//! Invariants: changes are applied in log order, at most [`CHANGES_MAX`] a transaction, with the
+//! A change after a quiet time is applied at once. Under load a transaction takes what [`PACE`] brought:
+//! larger ones cost less a file.
+//!
+//! Invariants: changes to a name are applied in log order, at most [`CHANGES_MAX`] a transaction, with the
 //! position they lead to; no request waits for this thread; a lack of space makes it wait and try again,
 //! never lose its place; while the reserve of the directory is used up it writes nothing, since that
 //! space is for the views that acknowledged writes need.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,6 +31,7 @@ use crate::catalogue::{BlobRecord, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault, IntakeError};
 use crate::format::{BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut, NewestErased};
+use crate::names::{FileName, Namespace};
 use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
@@ -33,6 +41,8 @@ const CHANGES_MAX: usize = 4_096;
 const TEXT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of log without a change to files after which the position is recorded.
 const SCANNED_MAX: u64 = 64 << 20;
+/// Minimum time from the beginning of one transaction to that of the next, unless the first was full.
+const PACE: Duration = Duration::from_millis(100);
 /// Pause after a failure that does not pass by itself soon.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -46,7 +56,8 @@ pub(crate) struct Follower {
 impl Follower {
     /// Opens the index and follows the log. An index that cannot be opened now is tried again later.
     pub(crate) fn start(shared: Arc<Shared>, search: Arc<Search>) -> std::io::Result<Self> {
-        let mut worker = Worker { shared, search: search.clone(), store: None, seen: Lsn(0) };
+        let (store, seen, begun) = (None, Lsn(0), None);
+        let mut worker = Worker { shared, search: search.clone(), store, seen, begun };
         if let Err(error) = worker.open() {
             worker.report(&error);
         }
@@ -126,12 +137,16 @@ struct Worker {
     store: Option<Store>,
     /// Position up to which entries were looked at; the index's own is at most this.
     seen: Lsn,
+    /// When the last transaction that was not full began.
+    begun: Option<Instant>,
 }
 
-/// Changes that are about to be applied.
+/// Changes that are about to be applied: one for each name.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Change>,
+    /// Index of the change to each name.
+    by_name: HashMap<(Namespace, FileName), usize>,
     text_bytes: usize,
 }
 
@@ -170,10 +185,19 @@ impl Worker {
                     if let Some(damage) = orders.damage.take() {
                         break damage;
                     }
-                    if self.store.is_none() || orders.target > self.seen {
-                        return Some(orders.target);
+                    if self.store.is_some() && orders.target <= self.seen {
+                        self.search.work.wait(&mut orders);
+                        continue;
                     }
-                    self.search.work.wait(&mut orders);
+                    let next = self.begun.map(|begun| begun + PACE);
+                    match next.filter(|next| *next > Instant::now()) {
+                        None => return Some(orders.target),
+                        Some(next) => {
+                            orders.is_pacing = true;
+                            self.search.work.wait_until(&mut orders, next);
+                            orders.is_pacing = false;
+                        }
+                    }
                 }
             };
             self.discard(&damage);
@@ -251,18 +275,13 @@ impl Worker {
                 .map_err(|source| Stopped::Decode { lsn: entry.lsn, source })?;
             end = entry.next;
             match decoded {
-                Entry::FilePut(put) => self.put(&mut batch, entry.lsn, &put)?,
+                Entry::FilePut(put) => self.put(&mut batch, entry.lsn, put)?,
                 Entry::FileMove(FileMove { put, from_namespace, from_name, .. }) => {
-                    let namespace = from_namespace.as_str().into();
-                    let name = from_name.as_str().into();
-                    batch.changes.push(Change::Delete { namespace, name });
-                    self.put(&mut batch, entry.lsn, &put)?;
+                    batch.delete(from_namespace, from_name);
+                    self.put(&mut batch, entry.lsn, put)?;
                 }
-                Entry::Delete(Delete { namespace, name, .. }) => {
-                    let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
-                    batch.changes.push(Change::Delete { namespace, name });
-                }
-                Entry::NewestErased(erased) => self.again(&mut batch, &erased)?,
+                Entry::Delete(Delete { namespace, name, .. }) => batch.delete(namespace, name),
+                Entry::NewestErased(erased) => self.again(&mut batch, erased)?,
                 Entry::Namespace(_)
                 | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
@@ -296,48 +315,57 @@ impl Worker {
         end.0.saturating_sub(stored.max(self.shared.log.start().0)) >= SCANNED_MAX
     }
 
-    /// Adds a file to the batch, unless its name has another state by now.
-    fn put(&self, batch: &mut Batch, lsn: Lsn, put: &FilePut<'_>) -> Result<(), Stopped> {
+    /// Adds a file to the batch, unless its name is known to have another state by now.
+    fn put(&self, batch: &mut Batch, lsn: Lsn, put: FilePut<'_>) -> Result<(), Stopped> {
+        let is_read = text::is_indexed(put.mime, put.size);
+        let is_here = matches!(put.place, BlobPlace::Inline(_));
+        // A name that was given again is often given once more, and its earlier states are not worth a change.
+        if put.created && (is_here || !is_read) {
+            let place = put.place;
+            return self.add(batch, record(put, lsn), None, place);
+        }
         let _pinned = Pinned::new(&self.shared, put.digest);
         let found = self.shared.reader.file(&put.namespace, &put.name);
         let Some((file, blob)) = found.map_err(Stopped::Catalogue)? else { return Ok(()) };
         if file.id != lsn.0 {
             return Ok(());
         }
-        self.add(batch, file, &blob, put.place)
+        self.add(batch, file, Some(&blob), put.place)
     }
 
     /// Adds what a name refers to again, unless it has another state by now.
-    fn again(&self, batch: &mut Batch, erased: &NewestErased) -> Result<(), Stopped> {
+    fn again(&self, batch: &mut Batch, erased: NewestErased) -> Result<(), Stopped> {
         let found = self.shared.reader.file(&erased.namespace, &erased.name);
         let found = found.map_err(Stopped::Catalogue)?;
         let Some((file, blob)) = found.filter(|(file, _)| Some(file.id) == erased.current) else {
-            let (namespace, name) = (erased.namespace.as_str().into(), erased.name.as_str().into());
-            batch.changes.push(Change::Delete { namespace, name });
+            batch.delete(erased.namespace, erased.name);
             return Ok(());
         };
         let _pinned = Pinned::new(&self.shared, file.digest);
-        self.add(batch, file, &blob, BlobPlace::Existing)
+        self.add(batch, file, Some(&blob), BlobPlace::Existing)
     }
 
     fn add(
         &self,
         batch: &mut Batch,
         file: FileRecord,
-        blob: &BlobRecord,
+        blob: Option<&BlobRecord>,
         place: BlobPlace<'_>,
     ) -> Result<(), Stopped> {
         let text = self.text(&file, blob, place)?;
         batch.text_bytes += text.as_ref().map_or(0, String::len);
-        batch.changes.push(Change::Put { file: Box::new(file), text });
+        let key = (file.namespace.clone(), file.name.clone());
+        batch.push(key, Change::Put { file: Box::new(file), text });
         Ok(())
     }
 
     /// The text of a file, if it is indexed and can be read.
+    ///
+    /// * `blob`: its bytes, unless they are in the entry.
     fn text(
         &self,
         file: &FileRecord,
-        blob: &BlobRecord,
+        blob: Option<&BlobRecord>,
         place: BlobPlace<'_>,
     ) -> Result<Option<String>, Stopped> {
         if !text::is_indexed(&file.mime, file.size) {
@@ -346,6 +374,7 @@ impl Worker {
         if let BlobPlace::Inline(bytes) = place {
             return Ok(Some(text::text_of(bytes, &file.mime)));
         }
+        let Some(blob) = blob else { return Ok(None) };
         match text::read(&self.shared, blob) {
             Ok(bytes) => Ok(Some(text::text_of(&bytes, &file.mime))),
             Err(error) if error.shortage().is_some() => Err(Stopped::Text(error)),
@@ -368,6 +397,7 @@ impl Worker {
             return Err(Stopped::Reserve);
         }
         let begun = Instant::now();
+        self.begun = (!batch.is_full()).then_some(begun);
         store.apply(&batch.changes, end.0).map_err(Stopped::Index)?;
         meters::applied(batch.changes.len(), begun.elapsed());
         let state = store.state();
@@ -424,8 +454,45 @@ impl Worker {
 }
 
 impl Batch {
+    fn delete(&mut self, namespace: Namespace, name: FileName) {
+        let change =
+            Change::Delete { namespace: namespace.as_str().into(), name: name.as_str().into() };
+        self.push((namespace, name), change);
+    }
+
+    /// Adds a change, in place of an earlier one to the same name.
+    fn push(&mut self, name: (Namespace, FileName), change: Change) {
+        match self.by_name.entry(name) {
+            MapEntry::Occupied(earlier) => {
+                if let Some(earlier) = self.changes.get_mut(*earlier.get()) {
+                    *earlier = change;
+                }
+            }
+            MapEntry::Vacant(first) => {
+                first.insert(self.changes.len());
+                self.changes.push(change);
+            }
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.changes.len() >= CHANGES_MAX || self.text_bytes >= TEXT_BYTES_MAX
+    }
+}
+
+/// The file that an entry at `lsn` put, without a look at the catalogue.
+fn record(put: FilePut<'_>, lsn: Lsn) -> FileRecord {
+    FileRecord {
+        id: lsn.0,
+        namespace: put.namespace,
+        name: put.name,
+        digest: put.digest,
+        size: put.size,
+        mime: put.mime.to_owned().into(),
+        category: put.category,
+        comment: put.comment.to_owned(),
+        created_ms: put.created_ms,
+        attributes: put.attributes,
     }
 }
 

@@ -205,10 +205,9 @@ impl State {
 pub(super) fn facet(property: &[&str], value: &str) -> String {
     let mut parts: Vec<&[u8]> = property.iter().map(|part| part.as_bytes()).collect();
     parts.push(value.as_bytes());
-    let digest = Digest::of_parts(&parts);
-    let mut word = "f".to_owned();
-    word.extend(digest.to_hex().chars().take(16));
-    word
+    let Digest(digest) = Digest::of_parts(&parts);
+    let (first, _) = digest.split_at(8);
+    format!("f{}", hex::encode(first))
 }
 
 /// Opens the index for writing and creates its tables if they are missing.

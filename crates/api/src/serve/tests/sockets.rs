@@ -88,8 +88,8 @@ async fn server(settings: &[&str]) -> TestServer {
     let server = unopened(settings).await;
     let gated = Gated { entered: Arc::clone(&server.entered), gate: Arc::clone(&server.gate) };
     let subsystems: Vec<Arc<dyn Subsystem>> = vec![Arc::new(gated)];
-    let router = shell_routes::build(&server.app, &subsystems).unwrap();
-    assert!(server.app.opened.set(Opened { router, subsystems }).is_ok());
+    let routers = shell_routes::build(&server.app, &subsystems).unwrap();
+    assert!(server.app.opened.set(Opened { routers, subsystems }).is_ok());
     server
 }
 
