@@ -415,9 +415,9 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
     (Change::Put { file, stored, keeps: put.keeps }, answered)
 }
 
-/// The file that a put names, and the answer to its request.
-fn record_of_put(lsn: u64, put: &FilePut<'_>) -> (Arc<FileRecord>, Option<Answered>) {
-    let file = Arc::new(FileRecord {
+/// The file that a put names.
+pub(crate) fn file_of(lsn: u64, put: &FilePut<'_>) -> FileRecord {
+    FileRecord {
         id: lsn,
         namespace: put.namespace.clone(),
         name: put.name.clone(),
@@ -428,7 +428,12 @@ fn record_of_put(lsn: u64, put: &FilePut<'_>) -> (Arc<FileRecord>, Option<Answer
         comment: put.comment.to_owned(),
         created_ms: put.created_ms,
         attributes: put.attributes.clone(),
-    });
+    }
+}
+
+/// The file that a put names, and the answer to its request.
+fn record_of_put(lsn: u64, put: &FilePut<'_>) -> (Arc<FileRecord>, Option<Answered>) {
+    let file = Arc::new(file_of(lsn, put));
     let answered = put.idempotency.map(|record| Answered {
         record,
         status: if put.created { 201 } else { 200 },

@@ -57,7 +57,8 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
     let described: serde_json::Value = serde_json::from_slice(&document)?;
     let docs: Bytes = web::docs_page(&described).into();
     let known = Arc::new(Known::of(&described));
-    let checked = with_links(app, with_query).route_layer(from_fn_with_state(known, parameters::check));
+    let checked =
+        with_links(app, with_query).route_layer(from_fn_with_state(known, parameters::check));
     Ok(Routers {
         plain: with_shell(app, with_links(app, plain), document.clone(), docs.clone()),
         with_query: with_shell(app, checked, document, docs),

@@ -142,11 +142,17 @@ fn is_old_tar(head: &[u8]) -> bool {
     let Some(header) = head.get(..512) else { return false };
     let (before, rest) = header.split_at(148);
     let (stored, after) = rest.split_at(8);
-    let digits: Vec<u8> = stored.iter().copied().filter(|byte| !matches!(byte, b' ' | 0)).collect();
-    let stored = std::str::from_utf8(&digits).ok().and_then(|d| u64::from_str_radix(d, 8).ok());
+    let mut digits = stored.iter().filter(|byte| !matches!(byte, b' ' | 0)).peekable();
+    if digits.peek().is_none() {
+        return false;
+    }
+    let stored = digits.try_fold(0, |number, digit| {
+        matches!(digit, b'0'..=b'7').then(|| number << 3 | u64::from(digit - b'0'))
+    });
+    let Some(stored) = stored else { return false };
     let sum: u64 = before.iter().chain(after).map(|&byte| u64::from(byte)).sum();
     // The checksum counts as eight spaces.
-    header.first() != Some(&0) && stored == Some(sum + 8 * u64::from(b' '))
+    header.first() != Some(&0) && stored == sum + 8 * u64::from(b' ')
 }
 
 /// The part of the head in which a signature may be: up to the end of tar's, the furthest one,

@@ -110,15 +110,19 @@ pub(super) fn other(head: &[u8]) -> Option<Cow<'_, str>> {
 /// Text in UTF-16 without a byte order mark: mostly ASCII shows which half of each unit is zero.
 fn without_mark(head: &[u8]) -> Option<Cow<'_, str>> {
     let (pairs, _) = head.as_chunks::<2>();
-    let has_zero = |half: usize| pairs.iter().any(|pair| pair.get(half) == Some(&0));
-    let unit = match (has_zero(0), has_zero(1)) {
-        (false, true) => u16::from_le_bytes,
-        (true, false) => u16::from_be_bytes,
-        _ => return None,
-    };
-    let zeros = pairs.iter().filter(|pair| pair.contains(&0)).count();
-    let is_mostly_ascii = pairs.len() >= 4 && zeros > pairs.len() * 3 / 4;
-    is_mostly_ascii.then(|| utf16(head, unit)).flatten()
+    let mut zeros = memchr::memchr_iter(0, pairs.as_flattened());
+    let half = zeros.next()? % 2;
+    let mut count = 1;
+    for zero in zeros {
+        if zero % 2 != half {
+            return None;
+        }
+        count += 1;
+    }
+    if pairs.len() < 4 || count <= pairs.len() * 3 / 4 {
+        return None;
+    }
+    utf16(head, if half == 1 { u16::from_le_bytes } else { u16::from_be_bytes })
 }
 
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<Cow<'static, str>> {

@@ -7,9 +7,6 @@
 //! only the last is applied. Texts are read where every read takes them from, while the bytes are pinned,
 //! so that no removal comes in between.
 //!
-//! A change after a quiet time is applied at once. Under load a transaction takes what [`PACE`] brought:
-//! larger ones cost less a file.
-//!
 //! Invariants: changes to a name are applied in log order, at most [`CHANGES_MAX`] a transaction, with the
 //! position they lead to; no request waits for this thread; a lack of space makes it wait and try again,
 //! never lose its place; while the reserve of the directory is used up it writes nothing, since that
@@ -27,6 +24,7 @@ use forebay_log::{Lsn, ReadError};
 use super::schema::State;
 use super::store::{Change, Opened, Store, remove_index};
 use super::{Progress, Readers, Search, meters, text};
+use crate::apply::file_of;
 use crate::catalogue::{BlobRecord, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault, IntakeError};
@@ -36,13 +34,11 @@ use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
 /// Maximum number of changes in one transaction.
-const CHANGES_MAX: usize = 4_096;
+const CHANGES_MAX: usize = 16_384;
 /// Bytes of text after which a transaction ends.
 const TEXT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of log without a change to files after which the position is recorded.
 const SCANNED_MAX: u64 = 64 << 20;
-/// Minimum time from the beginning of one transaction to that of the next, unless the first was full.
-const PACE: Duration = Duration::from_millis(100);
 /// Pause after a failure that does not pass by itself soon.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -56,8 +52,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// Opens the index and follows the log. An index that cannot be opened now is tried again later.
     pub(crate) fn start(shared: Arc<Shared>, search: Arc<Search>) -> std::io::Result<Self> {
-        let (store, seen, begun) = (None, Lsn(0), None);
-        let mut worker = Worker { shared, search: search.clone(), store, seen, begun };
+        let mut worker = Worker { shared, search: search.clone(), store: None, seen: Lsn(0) };
         if let Err(error) = worker.open() {
             worker.report(&error);
         }
@@ -137,8 +132,6 @@ struct Worker {
     store: Option<Store>,
     /// Position up to which entries were looked at; the index's own is at most this.
     seen: Lsn,
-    /// When the last transaction that was not full began.
-    begun: Option<Instant>,
 }
 
 /// Changes that are about to be applied: one for each name.
@@ -185,19 +178,10 @@ impl Worker {
                     if let Some(damage) = orders.damage.take() {
                         break damage;
                     }
-                    if self.store.is_some() && orders.target <= self.seen {
-                        self.search.work.wait(&mut orders);
-                        continue;
+                    if self.store.is_none() || orders.target > self.seen {
+                        return Some(orders.target);
                     }
-                    let next = self.begun.map(|begun| begun + PACE);
-                    match next.filter(|next| *next > Instant::now()) {
-                        None => return Some(orders.target),
-                        Some(next) => {
-                            orders.is_pacing = true;
-                            self.search.work.wait_until(&mut orders, next);
-                            orders.is_pacing = false;
-                        }
-                    }
+                    self.search.work.wait(&mut orders);
                 }
             };
             self.discard(&damage);
@@ -275,10 +259,10 @@ impl Worker {
                 .map_err(|source| Stopped::Decode { lsn: entry.lsn, source })?;
             end = entry.next;
             match decoded {
-                Entry::FilePut(put) => self.put(&mut batch, entry.lsn, put)?,
+                Entry::FilePut(put) => self.put(&mut batch, entry.lsn, &put)?,
                 Entry::FileMove(FileMove { put, from_namespace, from_name, .. }) => {
                     batch.delete(from_namespace, from_name);
-                    self.put(&mut batch, entry.lsn, put)?;
+                    self.put(&mut batch, entry.lsn, &put)?;
                 }
                 Entry::Delete(Delete { namespace, name, .. }) => batch.delete(namespace, name),
                 Entry::NewestErased(erased) => self.again(&mut batch, erased)?,
@@ -316,13 +300,12 @@ impl Worker {
     }
 
     /// Adds a file to the batch, unless its name is known to have another state by now.
-    fn put(&self, batch: &mut Batch, lsn: Lsn, put: FilePut<'_>) -> Result<(), Stopped> {
+    fn put(&self, batch: &mut Batch, lsn: Lsn, put: &FilePut<'_>) -> Result<(), Stopped> {
         let is_read = text::is_indexed(put.mime, put.size);
         let is_here = matches!(put.place, BlobPlace::Inline(_));
         // A name that was given again is often given once more, and its earlier states are not worth a change.
         if put.created && (is_here || !is_read) {
-            let place = put.place;
-            return self.add(batch, record(put, lsn), None, place);
+            return self.add(batch, file_of(lsn.0, put), None, put.place);
         }
         let _pinned = Pinned::new(&self.shared, put.digest);
         let found = self.shared.reader.file(&put.namespace, &put.name);
@@ -397,7 +380,6 @@ impl Worker {
             return Err(Stopped::Reserve);
         }
         let begun = Instant::now();
-        self.begun = (!batch.is_full()).then_some(begun);
         store.apply(&batch.changes, end.0).map_err(Stopped::Index)?;
         meters::applied(batch.changes.len(), begun.elapsed());
         let state = store.state();
@@ -477,22 +459,6 @@ impl Batch {
 
     fn is_full(&self) -> bool {
         self.changes.len() >= CHANGES_MAX || self.text_bytes >= TEXT_BYTES_MAX
-    }
-}
-
-/// The file that an entry at `lsn` put, without a look at the catalogue.
-fn record(put: FilePut<'_>, lsn: Lsn) -> FileRecord {
-    FileRecord {
-        id: lsn.0,
-        namespace: put.namespace,
-        name: put.name,
-        digest: put.digest,
-        size: put.size,
-        mime: put.mime.to_owned().into(),
-        category: put.category,
-        comment: put.comment.to_owned(),
-        created_ms: put.created_ms,
-        attributes: put.attributes,
     }
 }
 

@@ -148,8 +148,6 @@ struct Orders {
     since: Option<Instant>,
     /// The damage that a search has met.
     damage: Option<String>,
-    /// Whether the thread waits for more changes before it applies those that are there.
-    is_pacing: bool,
     stop: bool,
 }
 
@@ -181,13 +179,7 @@ impl Search {
         options.search.then(|| {
             Arc::new(Self {
                 path: options.dir.join(layout::SEARCH),
-                orders: Mutex::new(Orders {
-                    target,
-                    since,
-                    damage: None,
-                    is_pacing: false,
-                    stop: false,
-                }),
+                orders: Mutex::new(Orders { target, since, damage: None, stop: false }),
                 work: Condvar::new(),
                 progress: watch::Sender::new(Progress::default()),
                 readers: RwLock::new(None),
@@ -201,11 +193,8 @@ impl Search {
         let mut orders = self.orders.lock();
         orders.target = orders.target.max(end);
         orders.since.get_or_insert_with(Instant::now);
-        let is_pacing = orders.is_pacing;
         drop(orders);
-        if !is_pacing {
-            self.work.notify_one();
-        }
+        self.work.notify_one();
     }
 
     /// The state of the index.

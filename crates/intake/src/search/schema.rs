@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_base::rows::RowHasher;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Row, params};
+use rusqlite::{Connection, OpenFlags, Row, Statement, params};
 
 use crate::classify::Category;
 use crate::digest::Digest;
@@ -59,6 +59,11 @@ CREATE VIRTUAL TABLE IF NOT EXISTS pieces USING fts5 (
 /// Columns that [`Indexed::read`] reads.
 pub(super) const COLUMNS: &str =
     "id, namespace, name, mime, category, size, created_ms, text_size, checksum";
+
+/// The statement of [`Indexed::insert`].
+pub(super) const INSERT: &str = "INSERT INTO files
+       (id, namespace, name, mime, category, size, created_ms, text_size, checksum)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
 
 /// A file as the index has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,14 +130,11 @@ impl Indexed {
         if row.get::<_, i64>(8)? == file.checksum() { Ok(file) } else { Err(damaged()) }
     }
 
-    /// Stores the row.
-    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut statement = connection.prepare_cached(
-            "INSERT INTO files
-               (id, namespace, name, mime, category, size, created_ms, text_size, checksum)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?;
-        statement.execute(params![
+    /// Stores the row. Returns whether there was none of this name or id.
+    ///
+    /// * `insert`: [`INSERT`].
+    pub(super) fn insert(&self, insert: &mut Statement<'_>) -> rusqlite::Result<bool> {
+        let stored = insert.execute(params![
             self.id.cast_signed(),
             self.namespace,
             self.name,
@@ -143,7 +145,7 @@ impl Indexed {
             self.text_size.cast_signed(),
             self.checksum(),
         ])?;
-        Ok(())
+        Ok(stored > 0)
     }
 }
 

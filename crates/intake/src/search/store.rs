@@ -3,15 +3,18 @@
 //! Invariants: a transaction stores the position that its changes lead to, so a change is applied once
 //! or again, never left out; a name has one row; `files`, `words` and `pieces` have the same rows.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
-use rusqlite::{Connection, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::schema::{self, COLUMNS, Checked, Indexed, State, facet, files_of};
 use crate::attributes::AttributeKind;
 use crate::catalogue::FileRecord;
+use crate::classify::Category;
 use crate::error::CatalogueFault;
+use crate::names::Namespace;
 
 /// A change to the index.
 #[derive(Debug)]
@@ -83,18 +86,16 @@ impl Store {
     pub(super) fn apply(&mut self, changes: &[Change], position: u64) -> Checked<()> {
         let transaction = self.connection.transaction()?;
         let mut state = State { position, ..self.state };
+        let mut rows = Rows::of(&transaction)?;
         for change in changes {
             match change {
-                Change::Put { file, text } => {
-                    let (namespace, name) = (file.namespace.as_str(), file.name.as_str());
-                    remove(&transaction, &mut state, namespace, name)?;
-                    insert(&transaction, &mut state, file, text.as_deref())?;
-                }
+                Change::Put { file, text } => rows.put(&mut state, file, text.as_deref())?,
                 Change::Delete { namespace, name } => {
                     remove(&transaction, &mut state, namespace, name)?;
                 }
             }
         }
+        drop(rows);
         state.save(&transaction)?;
         transaction.commit()?;
         self.state = state;
@@ -130,42 +131,107 @@ fn remove(connection: &Connection, state: &mut State, namespace: &str, name: &st
     Ok(())
 }
 
-fn insert(
-    connection: &Connection,
-    state: &mut State,
-    file: &FileRecord,
-    text: Option<&str>,
-) -> Checked<()> {
-    let indexed = Indexed {
-        id: file.id,
-        namespace: file.namespace.as_str().to_owned(),
-        name: file.name.as_str().to_owned(),
-        mime: file.mime.as_ref().to_owned(),
-        category: file.category,
-        size: file.size,
-        created_ms: file.created_ms,
-        text_size: text.map_or(0, |text| text.len() as u64),
-    };
-    indexed.insert(connection)?;
-    let id = file.id.cast_signed();
-    connection
-        .prepare_cached(
-            "INSERT INTO words (rowid, name, text, about, facets) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            id,
-            indexed.name,
-            text.unwrap_or_default(),
-            about(file),
-            facets_of(file)
-        ])?;
-    connection
-        .prepare_cached("INSERT INTO pieces (rowid, name) VALUES (?1, ?2)")?
-        .execute(params![id, indexed.name])?;
-    state.files += 1;
-    state.texts += u64::from(indexed.text_size > 0);
-    state.text_bytes += indexed.text_size;
-    Ok(())
+/// Adds rows in one transaction.
+struct Rows<'a> {
+    connection: &'a Connection,
+    files: CachedStatement<'a>,
+    words: CachedStatement<'a>,
+    pieces: CachedStatement<'a>,
+    /// What the previous file was, and the words for it: files often come many of a kind.
+    kind: Option<(Kind, String)>,
+}
+
+/// The properties that every file has.
+#[derive(PartialEq, Eq)]
+struct Kind {
+    namespace: Namespace,
+    category: Category,
+    mime: Cow<'static, str>,
+}
+
+impl<'a> Rows<'a> {
+    fn of(connection: &'a Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            files: connection.prepare_cached(schema::INSERT)?,
+            words: connection.prepare_cached(
+                "INSERT INTO words (rowid, name, text, about, facets) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?,
+            pieces: connection
+                .prepare_cached("INSERT INTO pieces (rowid, name) VALUES (?1, ?2)")?,
+            kind: None,
+        })
+    }
+
+    /// Adds a file, in place of what its name referred to before.
+    fn put(&mut self, state: &mut State, file: &FileRecord, text: Option<&str>) -> Checked<()> {
+        let indexed = Indexed {
+            id: file.id,
+            namespace: file.namespace.as_str().to_owned(),
+            name: file.name.as_str().to_owned(),
+            mime: file.mime.as_ref().to_owned(),
+            category: file.category,
+            size: file.size,
+            created_ms: file.created_ms,
+            text_size: text.map_or(0, |text| text.len() as u64),
+        };
+        if !indexed.insert(&mut self.files)? {
+            remove(self.connection, state, &indexed.namespace, &indexed.name)?;
+            if !indexed.insert(&mut self.files)? {
+                let found = format!("the row {} of the table files has another name", file.id);
+                return Err(CatalogueFault::Damaged { found });
+            }
+        }
+        let id = file.id.cast_signed();
+        let facets = self.facets(file);
+        let text = text.unwrap_or_default();
+        self.words.execute(params![id, indexed.name, text, about(file), facets])?;
+        self.pieces.execute(params![id, indexed.name])?;
+        state.files += 1;
+        state.texts += u64::from(indexed.text_size > 0);
+        state.text_bytes += indexed.text_size;
+        Ok(())
+    }
+
+    /// The words of a file's properties: one more property is one more word here, and one in `facets` of
+    /// `find.rs`.
+    fn facets(&mut self, file: &FileRecord) -> String {
+        let kind = Kind {
+            namespace: file.namespace.clone(),
+            category: file.category,
+            mime: file.mime.clone(),
+        };
+        let mut words = match self.kind.take() {
+            Some((before, words)) if before == kind => words,
+            _ => kind.facets(),
+        };
+        self.kind = Some((kind, words.clone()));
+        let mut push = |property: &[&str], value: &str| {
+            words.push(' ');
+            words.push_str(&facet(property, value));
+        };
+        for (name, value) in file.attributes.of(AttributeKind::Metadata) {
+            push(&["metadata", name], value);
+        }
+        for (name, value) in file.attributes.of(AttributeKind::Tag) {
+            push(&["tag"], name);
+            push(&["tag", name], value);
+        }
+        words
+    }
+}
+
+impl Kind {
+    fn facets(&self) -> String {
+        let major = self.mime.split('/').next().unwrap_or_default();
+        let words = [
+            facet(&["namespace"], self.namespace.as_str()),
+            facet(&["category"], self.category.as_str()),
+            facet(&["type"], &self.mime),
+            facet(&["major type"], major),
+        ];
+        words.join(" ")
+    }
 }
 
 /// Comment, metadata and tags, as text.
@@ -180,26 +246,6 @@ fn about(file: &FileRecord) -> String {
         }
     }
     about
-}
-
-/// The words of a file's properties: one more property is one more word here, and one in `facets` of
-/// `find.rs`.
-fn facets_of(file: &FileRecord) -> String {
-    let major = file.mime.split('/').next().unwrap_or_default();
-    let mut words = vec![
-        facet(&["namespace"], file.namespace.as_str()),
-        facet(&["category"], file.category.as_str()),
-        facet(&["type"], &file.mime),
-        facet(&["major type"], major),
-    ];
-    for (name, value) in file.attributes.of(AttributeKind::Metadata) {
-        words.push(facet(&["metadata", name], value));
-    }
-    for (name, value) in file.attributes.of(AttributeKind::Tag) {
-        words.push(facet(&["tag"], name));
-        words.push(facet(&["tag", name], value));
-    }
-    words.join(" ")
 }
 
 /// Removes the files of the index at `path`. No connection to it may be open.

@@ -147,6 +147,35 @@ fn only_names_that_still_refer_to_what_was_found_are_returned() {
 }
 
 #[test]
+fn of_many_changes_to_a_name_at_once_the_last_is_found() {
+    let house = House::with(|_| {});
+    let intake = &house.intake;
+    block_on(async {
+        // The index is waited for only at the end: it takes these in few transactions.
+        for round in 0..40 {
+            for name in ["kept.txt", "deleted.txt", "again.txt"] {
+                put(intake, &key("n", name), format!("round {round} of words").as_bytes())
+                    .await
+                    .unwrap();
+            }
+            delete(intake, &key("n", "again.txt")).await.unwrap();
+            put(intake, &key("n", "again.txt"), format!("once more {round}").as_bytes())
+                .await
+                .unwrap();
+            delete(intake, &key("n", "deleted.txt")).await.unwrap();
+        }
+        assert_eq!(names(intake, "round").await, ["n/kept.txt"]);
+        assert_eq!(names(intake, "39").await, ["n/again.txt", "n/kept.txt"]);
+        assert_eq!(names(intake, "38").await, [""; 0]);
+        assert_eq!(names(intake, "deleted").await, [""; 0]);
+        let status = intake.search_status().unwrap();
+        assert_eq!((status.files, status.texts, status.behind_bytes), (2, 2, 0));
+    });
+    let (options, _dir) = house.close();
+    assert_eq!(findings(&options.dir), [""; 0]);
+}
+
+#[test]
 fn an_index_that_is_missing_damaged_or_old_is_built_again() {
     let house = House::with(|_| {});
     block_on(async {
