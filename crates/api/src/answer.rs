@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::query;
 
 /// Number of headers that responses rarely exceed: there is room for them from the beginning.
-pub(crate) const HEADERS_USUAL: usize = 12;
+pub(crate) const HEADERS_USUAL: usize = 9;
 
 /// Returns an answer as one line of JSON, without a line end.
 pub(crate) fn line(body: &impl Serialize) -> String {

@@ -256,12 +256,12 @@ impl Shared {
                 Step::Keep => {
                     if let Some(staging) = staged.take() {
                         pinned.pin(new.digest);
-                        self.keep(staging, new.digest).await?;
+                        Box::pin(self.keep(staging, new.digest)).await?;
                     }
                 }
                 Step::Full => {
                     let size = packed.as_ref().map_or(0, Bytes::len) + 16_384;
-                    self.log.room(size).await;
+                    Box::pin(self.log.room(size)).await;
                 }
                 Step::Same(put, end) => {
                     self.certain(end).await?;

@@ -138,7 +138,8 @@ impl Shared {
                 notified.await;
             }
         };
-        tokio::time::timeout(ROOM_WAIT, waiting)
+        // In a box, so that the futures of those that need not wait stay small.
+        Box::pin(tokio::time::timeout(ROOM_WAIT, waiting))
             .await
             .map_err(|_| IntakeError::Busy { what: "the catalogue is behind the log" })?;
         self.check_views()

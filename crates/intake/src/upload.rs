@@ -181,7 +181,10 @@ pub(crate) async fn take(
         // reused.
         return match source.next().await? {
             None => Ok(packed(first)),
-            Some(more) => large(shared, source, BytesMut::from(&first[..]), more).await,
+            Some(more) => {
+                let held = BytesMut::from(&first[..]);
+                Box::pin(large(shared, source, held, more)).await
+            }
         };
     }
     let mut held = BytesMut::with_capacity(packed_max.min(first.len() * 2).max(4_096));
@@ -190,7 +193,8 @@ pub(crate) async fn take(
     while let Some(bytes) = next {
         if held.len() + bytes.len() > packed_max || !counted.add(bytes.len()) {
             drop(counted);
-            return large(shared, source, held, bytes).await;
+            // In a box, so that the futures of small files stay small.
+            return Box::pin(large(shared, source, held, bytes)).await;
         }
         held.extend_from_slice(&bytes);
         next = source.next().await?;

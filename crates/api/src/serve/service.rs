@@ -176,12 +176,12 @@ async fn behind_gate(
         }
     }
     if let Some(login) = login::route(&running.app, &running.conn, &request, from) {
-        return login.answer(running, request, id).await;
+        return Box::pin(login.answer(running, request, id)).await;
     }
     let (slot, app) = (Arc::clone(&running.slot), Arc::clone(&running.app));
     let request = request.map(|body| Body::new(PacedBody::new(body, app, slot)));
     let response = if tracing::enabled!(tracing::Level::DEBUG) {
-        logged(running, request, id).await
+        Box::pin(logged(running, request, id)).await
     } else {
         run(&running.app, request, id).await
     };
@@ -241,7 +241,7 @@ async fn run(app: &App, request: Request<Body>, id: &HeaderValue) -> Response {
     let called = AssertUnwindSafe(async move { router.call(request).await });
     match called.catch_unwind().await {
         Ok(Ok(response)) if response.status().as_u16() < 400 => response,
-        Ok(Ok(response)) => normalise(response, &method, id).await,
+        Ok(Ok(response)) => Box::pin(normalise(response, &method, id)).await,
         Ok(Err(impossible)) => match impossible {},
         Err(_) => {
             app.metrics.panics.fetch_add(1, Relaxed);
