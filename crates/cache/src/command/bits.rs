@@ -76,7 +76,7 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    string::read_string(
+    string::scan_string(
         cx,
         &key,
         |_| 1,
@@ -206,13 +206,31 @@ fn count_ones(value: &[u8], first: usize, last: usize) -> usize {
     in_words + in_rest - (before.count_ones() + after.count_ones()) as usize
 }
 
+/// The first bit from `first` to `last` that is set, or clear.
+fn first_of(value: &[u8], first: usize, last: usize, bit: bool) -> Option<usize> {
+    let others = if bit { 0 } else { u8::MAX };
+    let in_byte = |(at, byte, mask): (usize, u8, u8)| {
+        let wanted = (byte ^ others) & mask;
+        (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+    };
+    // The outermost bytes may have bits that do not count; those between are skipped many at a time.
+    let (from, to) = (first / 8, last / 8);
+    let between = value.get(from + 1..to).unwrap_or_default();
+    let (blocks, _) = between.as_chunks::<64>();
+    let skipped = 64 * blocks.iter().take_while(|block| block.iter().all(|b| *b == others)).count();
+    masked(value, first, last)
+        .take(1)
+        .find_map(in_byte)
+        .or_else(|| masked(value, (from + 1 + skipped) * 8, last).find_map(in_byte))
+}
+
 fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     if args.len() == 3 {
         return Err(CommandError::SYNTAX);
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    string::read_string(
+    string::scan_string(
         cx,
         &key,
         |len| stretch.size_in(len),
@@ -236,7 +254,7 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    string::read_string(
+    string::scan_string(
         cx,
         &key,
         |len| stretch.size_in(len),
@@ -245,10 +263,7 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 return out.int(if bit { -1 } else { 0 });
             };
             let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
-                let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
-                    let wanted = if bit { byte } else { !byte } & mask;
-                    (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
-                });
+                let found = first_of(&value, first, last, bit);
                 // Without an explicit end, a string is followed by zeros.
                 found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
             });
@@ -550,4 +565,31 @@ fn lcs(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     cx.out.bulk(b"len");
     cx.out.count(sequence.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_of;
+
+    #[test]
+    fn the_first_bit_is_that_of_a_search_bit_by_bit() {
+        let bit_at = |value: &[u8], at: usize| value[at / 8] & (0x80 >> (at % 8)) != 0;
+        for fill in [0, 0xFF] {
+            for at in [0, 1, 7, 8, 63, 64, 65, 127, 128, 129, 199] {
+                let mut value = vec![fill; 200];
+                value[at] ^= 0b0010_0100;
+                for (first, last) in
+                    [(0, 1599), (3, 1590), (8 * at, 8 * at + 2), (8 * at + 3, 1599)]
+                {
+                    for bit in [false, true] {
+                        let expected = (first..=last).find(|&at| bit_at(&value, at) == bit);
+                        let found = first_of(&value, first, last, bit);
+                        assert_eq!(found, expected, "{fill} {at} {first} {last} {bit}");
+                    }
+                }
+            }
+        }
+        assert_eq!(first_of(&[0b1000], 4, 4, true), Some(4));
+        assert_eq!(first_of(&[0b1000], 5, 7, true), None);
+    }
 }

@@ -2,11 +2,14 @@
 //!
 //! Counters log their result, so that a replay computes nothing again.
 
-use super::{CommandError, Context, Flags, Keys, Spec, pick};
+use std::ops::Range;
+
+use super::apart::{DECOMPRESSED_MIN, LongReply, REPLY_MIN};
+use super::{Apart, CommandError, Context, Flags, Keys, Spec, pick};
 
 use crate::number::{self, SumFault};
 use crate::resp::Reply;
-use crate::store::{Deadline, Key, SharedText, Text};
+use crate::store::{CopyAhead, Deadline, Key, SharedText, Text};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
 const READ: Flags = Flags::READONLY.and(Flags::FAST);
@@ -146,7 +149,10 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
     let found = shard.find(&key);
-    cx.engine.count_look_up(found.is_some());
+    // It was counted when it ran for the first time.
+    if cx.apart.is_none() {
+        cx.engine.count_look_up(found.is_some());
+    }
     let Some(at) = found else {
         cx.out.null();
         return Ok(());
@@ -156,12 +162,33 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     if let Some(plain) = text.as_plain().filter(|_| !text.is_shared()) {
         cx.out.bulk(plain);
     } else if let Some(shared) = text.share() {
+        let all = 0..text.len();
         let_go(cx, &key);
-        bulk(cx.out, shared.text());
+        bulk_range(cx, &shared, all);
     } else {
         bulk(cx.out, text);
     }
     Ok(())
+}
+
+/// Replies with a part of a long string, whose lock is released. A very long reply is made by another
+/// thread: then the command is run again.
+fn bulk_range(cx: &mut Context<'_, '_>, source: &SharedText, range: Range<usize>) {
+    if range.len() >= REPLY_MIN {
+        let made = match cx.apart.as_deref_mut() {
+            Some(Apart::Reply(reply)) => reply.take(source, &range),
+            _ => None,
+        };
+        if let Some(made) = made {
+            return cx.out.adopt(made);
+        }
+        if cx.may_defer {
+            let reply = LongReply::new(source.clone(), range);
+            cx.deferred = Some(Box::new(Apart::Reply(reply)));
+            return;
+        }
+    }
+    cx.out.bulk_with(range.len(), |buffer| source.text().append_range_to(range, buffer));
 }
 
 /// Releases the lock of a key's shard early, so that no other client waits while a long string is
@@ -180,17 +207,45 @@ const IN_PLACE_MAX: usize = 16 << 10;
 /// only a small part is read. For commands that do nothing else with the shard.
 ///
 /// * `part`: the number of bytes that are read from a string of a given length.
-pub(super) fn read_string<R>(
+fn read_string(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
     part: impl FnOnce(usize) -> usize,
-    read: impl FnOnce(&mut Reply, Option<Text<'_>>) -> R,
-) -> std::result::Result<R, CommandError> {
+    read: impl FnOnce(&mut Reply, Option<Text<'_>>),
+) -> Result {
     let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
     let apart = text.filter(|text| text.as_plain().is_none() || part(text.len()) > IN_PLACE_MAX);
-    let Some(shared) = apart.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
-    let_go(cx, key);
-    Ok(read(cx.out, Some(shared.text())))
+    match apart.and_then(|text| text.share()) {
+        None => read(cx.out, text),
+        Some(shared) => {
+            let_go(cx, key);
+            read(cx.out, Some(shared.text()));
+        }
+    }
+    Ok(())
+}
+
+/// Like [`read_string`], for commands that read a small part of a string, or scan it: one that is long
+/// and compressed is decompressed by another thread, and the command is run again.
+pub(super) fn scan_string(
+    cx: &mut Context<'_, '_>,
+    key: &Key<'_>,
+    part: impl FnOnce(usize) -> usize,
+    read: impl FnOnce(&mut Reply, Option<Text<'_>>),
+) -> Result {
+    let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
+    let is_long = |text: &Text<'_>| text.as_plain().is_none() && text.len() >= DECOMPRESSED_MIN;
+    let Some(text) = text.filter(is_long) else { return read_string(cx, key, part, read) };
+    if let Some(Apart::Copy(copy)) = cx.apart.as_deref()
+        && let Some(plain) = copy.plain_of(text)
+    {
+        read(cx.out, Some(Text::of_plain(plain)));
+    } else if let Some(copy) = CopyAhead::of(text, 0).filter(|_| cx.may_defer) {
+        cx.deferred = Some(Box::new(Apart::Copy(copy)));
+    } else {
+        return read_string(cx, key, part, read);
+    }
+    Ok(())
 }
 
 /// The reply of GET for a command that continues to work with the key: a long string is written
@@ -502,7 +557,16 @@ fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0)
     };
     let key = cx.key(args[1]);
-    read_string(
+    let text = cx.locked.get(cx.session.database, key.shard()).text(&key)?;
+    let range = range_of(text.map_or(0, |text| text.len()));
+    if range.len() >= REPLY_MIN
+        && let Some(shared) = text.and_then(|text| text.share())
+    {
+        let_go(cx, &key);
+        bulk_range(cx, &shared, range);
+        return Ok(());
+    }
+    scan_string(
         cx,
         &key,
         |len| range_of(len).len(),

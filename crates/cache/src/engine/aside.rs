@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Mailbox;
+use super::{Engine, Mailbox, Session};
 use crate::command::Apart;
+use crate::store::Preparation;
 
 /// Size in bytes from which work is left to the thread: reading a megabyte takes some 0.3 ms.
 const LONG: usize = 1 << 20;
@@ -87,6 +88,14 @@ impl Drop for Place {
 }
 
 impl Order {
+    /// Takes back the buffer that was lent for the work.
+    pub(super) fn give_back(&self) -> Option<Vec<u8>> {
+        match self.done.lock().as_mut()?.work.as_mut() {
+            Apart::Prepare(preparation) => Some(preparation.give_back()),
+            _ => None,
+        }
+    }
+
     /// Takes the work, and does it if the thread could not; `None` if it failed.
     pub(super) fn take(&self) -> Option<Box<Apart>> {
         let Done { mut work, place } = self.done.lock().take()?;
@@ -94,6 +103,42 @@ impl Order {
             work.run();
         }
         Some(work)
+    }
+}
+
+impl Engine {
+    /// Has the values of a session's command prepared that returned [`Flow::Aside`](super::Flow::Aside), if
+    /// it asked for that.
+    ///
+    /// * `buffer`: what the command is in. The same command must run next, once the buffer was returned
+    ///   ([`Engine::take_back`]).
+    /// * Returns the buffer if it was not lent: then the command can run again at once.
+    pub(crate) fn lend(&self, session: &mut Session, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
+        let values = std::mem::take(&mut session.to_prepare);
+        let codec = self.keyspace().rules().codec();
+        let work = Box::new(Apart::Prepare(Preparation::new(buffer, values, codec)));
+        match self.aside.order(work, 1, &session.info.mailbox) {
+            Ok(order) => {
+                session.order = Some(order);
+                Ok(())
+            }
+            Err(mut work) => match work.as_mut() {
+                Apart::Prepare(preparation) => Err(preparation.give_back()),
+                _ => Err(Vec::new()),
+            },
+        }
+    }
+
+    /// Returns the buffer that was lent, once the mailbox has reported that the work is done.
+    pub(crate) fn take_back(session: &Session) -> Option<Vec<u8>> {
+        session.order.as_ref()?.give_back()
+    }
+}
+
+impl Session {
+    /// Whether its command asked for its buffer to be lent.
+    pub(crate) fn lends(&self) -> bool {
+        !self.to_prepare.is_empty()
     }
 }
 
@@ -139,8 +184,11 @@ fn run(from: &Receiver<Job>) {
             continue;
         }
         let place = places.wait();
-        // After a panic the command meets the same by itself, where only its connection ends.
-        if place.is_none() || catch_unwind(AssertUnwindSafe(|| work.run())).is_ok() {
+        // After a panic the command meets the same by itself, where only its connection ends. A buffer that
+        // was lent is returned even then.
+        let is_lent = matches!(*work, Apart::Prepare(_));
+        let is_done = place.is_none() || catch_unwind(AssertUnwindSafe(|| work.run())).is_ok();
+        if is_done || is_lent {
             *order.done.lock() = Some(Done { work, place });
         }
         drop(order);

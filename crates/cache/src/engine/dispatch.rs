@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::locked::{Locked, Wanted};
 use super::session::{Queued, Replies, Session, Via};
-use super::{Engine, Flow, redact};
+use super::{Engine, Flow, memory, redact};
 use crate::command::{self, Apart, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
@@ -237,12 +237,30 @@ impl Engine {
             self.refuse(session, &error, out);
             return Flow::Continue;
         }
-        let _prepared = self.prepare(spec, args);
-        let mut ops = self.take_ops();
-        let mut ready = Vec::new();
         let order = session.order.take();
         let mut attempts = order.as_ref().map_or(0, |order| order.attempts);
         let mut apart = order.and_then(|order| order.take());
+        if session.may_lend
+            && attempts == 0
+            && let Some(values) = self.long_values(spec, args)
+        {
+            session.to_prepare = values;
+            self.uncount_command();
+            return Flow::Aside;
+        }
+        let _prepared = match apart.take().map(|work| *work) {
+            Some(Apart::Prepare(preparation)) => {
+                let values = memory::values_of(spec, args);
+                let installed = values.and_then(|values| preparation.install(values));
+                installed.or_else(|| self.prepare(spec, args))
+            }
+            other => {
+                apart = other.map(Box::new);
+                self.prepare(spec, args)
+            }
+        };
+        let mut ops = self.take_ops();
+        let mut ready = Vec::new();
         let ran = loop {
             let may_defer = attempts < DEFERRALS_MAX;
             let work = (&mut apart, may_defer);

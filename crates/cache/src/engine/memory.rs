@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use crate::command::{STRING_SIZE_MAX, Spec};
 use crate::number;
-use crate::store::{DATABASES, Prepared, SHARDS};
+use crate::store::{DATABASES, Prepared, SHARDS, source};
 
 /// Keys evicted from one shard before the next one is used: more than a page holds for most sizes,
 /// so that pages become empty, and no shard bears the whole load.
@@ -26,6 +26,8 @@ const NEED_MIN: usize = 9 << 10;
 
 /// Size in bytes from which a value is considered for compression in advance.
 const PREPARE_MIN: usize = 16 << 10;
+/// Size in bytes from which another thread prepares a value: compressing it takes some 10 ms.
+const LENT_MIN: usize = 8 << 20;
 
 /// Bytes that a command may add: its words and, if one of them extends a string, that extension.
 fn need_of(spec: &Spec, args: &[&[u8]]) -> usize {
@@ -42,6 +44,20 @@ fn need_of(spec: &Spec, args: &[&[u8]]) -> usize {
     // A length above the maximum of a string is refused by the command itself, with a better
     // reason.
     words + NEED_MIN + if reach <= STRING_SIZE_MAX { reach } else { 0 }
+}
+
+/// The long values that a command will store.
+pub(super) fn values_of<'v>(
+    spec: &Spec,
+    args: &[&'v [u8]],
+) -> Option<impl DoubleEndedIterator<Item = &'v [u8]>> {
+    let values = match spec.name {
+        "set" | "setnx" | "getset" => args.get(2..3)?,
+        "setex" | "psetex" => args.get(3..4)?,
+        "mset" | "msetnx" => args.get(2..)?,
+        _ => return None,
+    };
+    Some(values.iter().step_by(2).copied().filter(|value| value.len() >= PREPARE_MIN))
 }
 
 impl Engine {
@@ -72,13 +88,17 @@ impl Engine {
         if args.iter().all(|word| word.len() < PREPARE_MIN) {
             return None;
         }
-        let values = match spec.name {
-            "set" | "setnx" | "getset" => args.get(2..3)?,
-            "setex" | "psetex" => args.get(3..4)?,
-            "mset" | "msetnx" => args.get(2..)?,
-            _ => return None,
-        };
-        self.keyspace().prepare(values.iter().step_by(2).copied())
+        self.keyspace().prepare(values_of(spec, args)?)
+    }
+
+    /// Returns where the values are that a command will store, if they are so long that another thread
+    /// should prepare them.
+    #[inline]
+    pub(super) fn long_values(&self, spec: &Spec, args: &[&[u8]]) -> Option<Vec<(usize, usize)>> {
+        if args.iter().all(|word| word.len() < LENT_MIN) {
+            return None;
+        }
+        Some(values_of(spec, args)?.map(source).collect())
     }
 
     /// Whether there is memory for a command with few words.

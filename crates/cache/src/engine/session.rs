@@ -144,6 +144,10 @@ pub struct Session {
     pub(crate) may_wait: bool,
     /// That work.
     pub(super) order: Option<Arc<Order>>,
+    /// Whether the buffer of the command that runs can be lent to that thread.
+    pub(crate) may_lend: bool,
+    /// The values in it that have to be prepared, by address and length.
+    pub(super) to_prepare: Vec<(usize, usize)>,
 }
 
 /// Whether replies are sent.
@@ -188,6 +192,8 @@ impl Session {
             replies: Replies::On,
             may_wait: false,
             order: None,
+            may_lend: false,
+            to_prepare: Vec::new(),
         }
     }
 

@@ -92,6 +92,15 @@ impl Reply {
         self.buf.extend_from_slice(encoded);
     }
 
+    /// Appends a long reply that is already encoded, without a copy if it is the first.
+    pub fn adopt(&mut self, encoded: Vec<u8>) {
+        if self.buf.is_empty() {
+            self.buf = encoded;
+        } else {
+            self.buf.extend_from_slice(&encoded);
+        }
+    }
+
     /// `+OK`.
     #[inline]
     pub fn ok(&mut self) {

@@ -21,7 +21,7 @@ use super::Wire;
 use super::request::Framing;
 use super::tls::Tls;
 use super::work::Work;
-use crate::engine::{Mailbox, Notify, Peer, Session, Via};
+use crate::engine::{Engine, Mailbox, Notify, Peer, Session, Via};
 use crate::resp::{Args, Reply};
 use crate::text::{self, Lines};
 
@@ -52,6 +52,8 @@ pub(super) struct Connection {
     /// Received input that is not consumed, from `input_start` on.
     input: Vec<u8>,
     input_start: usize,
+    /// Input that is lent to the engine while a command waits; `input` has what comes after it.
+    lent: Option<Lent>,
     /// Minimum size in bytes of the input before it is parsed again.
     needed: usize,
     /// Commands stopped for another reason than the end of the input.
@@ -87,6 +89,15 @@ pub(super) struct Connection {
     active: Instant,
     /// When output last made progress, or began to wait.
     moved: Instant,
+}
+
+/// Input that is lent to the engine.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    /// Size of its buffer in bytes.
+    size: usize,
+    /// Where the commands begin that have not run.
+    start: usize,
 }
 
 /// What is left to do for a connection after a turn.
@@ -127,6 +138,7 @@ impl Connection {
             }),
             input: Vec::new(),
             input_start: 0,
+            lent: None,
             needed: 0,
             paused: false,
             held_back: false,
@@ -205,7 +217,7 @@ impl Connection {
     /// Whether more input can be read.
     pub(super) fn may_read(&self) -> bool {
         let waiting = self.input.len() - self.input_start;
-        !(self.closing || self.cut || self.ended_input || self.held_back)
+        !(self.closing || self.cut || self.ended_input || self.held_back || self.lent.is_some())
             && self.unsent() <= OUTPUT_PAUSE
             && (!self.blocked || waiting < INPUT_BLOCKED_MAX)
     }
@@ -272,7 +284,7 @@ impl Connection {
         // Counted here before the mailbox stops counting it, so that it is counted all the time.
         self.count_buffers(work);
         self.mailbox.uncount(counted);
-        if drained.unblocked {
+        if drained.unblocked && self.has_input_back() {
             work.engine.rest_on_log();
             (self.blocked, self.runs_again) = (false, false);
             self.deadline = None;
@@ -283,6 +295,18 @@ impl Connection {
         // The changes behind the mail may have been made by another thread and not be settled yet.
         work.ran = true;
         self.cut |= drained.close;
+    }
+
+    /// Takes back the input that was lent. Returns whether none is lent any more: another reason to run the
+    /// command may be reported first.
+    fn has_input_back(&mut self) -> bool {
+        let Some(lent) = self.lent else { return true };
+        let Some(input) = self.session.as_ref().and_then(Engine::take_back) else { return false };
+        // What had been read already.
+        let later = std::mem::replace(&mut self.input, input);
+        self.input.extend_from_slice(&later);
+        (self.input_start, self.lent) = (lent.start, None);
+        true
     }
 
     /// Times out a blocked command.
@@ -302,7 +326,7 @@ impl Connection {
 
     /// Whether commands wait that were received completely, as far as is known.
     fn has_kept_input(&self) -> bool {
-        self.paused && self.input_start < self.input.len()
+        self.paused && (self.input_start < self.input.len() || self.lent.is_some())
     }
 
     /// Whether it has work to do as soon as its output is sent.

@@ -42,6 +42,7 @@ pub use compress::Codec;
 pub use compress::fuzzing::compressed;
 pub use object::{Collection, Kind, Object};
 pub use prepare::Prepared;
+pub(crate) use prepare::{Preparation, source};
 pub use rules::{Policy, Rules};
 pub use scan::ScanPosition;
 pub use shard::{At, Deadline, Shard, Value, WrongType};

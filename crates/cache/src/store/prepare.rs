@@ -60,6 +60,63 @@ impl Drop for Prepared<'_> {
     }
 }
 
+/// Long values that another thread prepares: it is lent the buffer that they are in.
+#[derive(Debug)]
+pub(crate) struct Preparation {
+    buffer: Vec<u8>,
+    /// Address and length of each value in the buffer.
+    values: Vec<(usize, usize)>,
+    codec: Codec,
+    ready: Vec<Ready>,
+}
+
+impl Preparation {
+    /// * `values`: parts of `buffer`.
+    pub(crate) fn new(buffer: Vec<u8>, values: Vec<(usize, usize)>, codec: Codec) -> Self {
+        Self { buffer, values, codec, ready: Vec::new() }
+    }
+
+    /// Bytes of the values.
+    pub(crate) fn size(&self) -> usize {
+        self.values.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Prepares the values, unless the buffer was returned.
+    pub(crate) fn run(&mut self) {
+        let (buffer, start) = (&self.buffer, self.buffer.as_ptr().addr());
+        let value = |&(address, len): &(usize, usize)| {
+            let at = address.checked_sub(start)?;
+            buffer.get(at..at.checked_add(len)?)
+        };
+        // As [`Keyspace::prepare`] does it.
+        let values = self.values.iter().rev().filter_map(value);
+        self.ready = values.map(|value| Ready::new(value, self.codec)).collect();
+    }
+
+    /// Returns the buffer.
+    pub(crate) fn give_back(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Uses the results for the same values, which may be at another place by now.
+    pub(crate) fn install<'v>(
+        mut self,
+        values: impl DoubleEndedIterator<Item = &'v [u8]>,
+    ) -> Option<Prepared<'v>> {
+        let places: Vec<_> = values.rev().map(source).collect();
+        let lengths = |places: &[(usize, usize)]| places.iter().map(|it| it.1).collect::<Vec<_>>();
+        let ready: Vec<_> = self.ready.iter().map(|ready| ready.source).collect();
+        if ready.is_empty() || lengths(&ready) != lengths(&places) {
+            return None;
+        }
+        for (ready, place) in self.ready.iter_mut().zip(places) {
+            ready.source = place;
+        }
+        READY.set(self.ready);
+        Some(Prepared(PhantomData))
+    }
+}
+
 impl Keyspace {
     /// Prepares the long ones of those values, in order, to be stored by this thread. Must be
     /// called without a lock.
@@ -98,7 +155,8 @@ impl Value {
     }
 }
 
-fn source(value: &[u8]) -> (usize, usize) {
+/// Address and length of a value.
+pub(crate) fn source(value: &[u8]) -> (usize, usize) {
     (value.as_ptr().addr(), value.len())
 }
 

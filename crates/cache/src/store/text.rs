@@ -43,6 +43,11 @@ pub struct SharedText {
 }
 
 impl<'s> Text<'s> {
+    /// A string that is not in a shard.
+    pub(crate) fn of_plain(plain: &'s [u8]) -> Self {
+        Self { form: Form::Plain, stored: plain, shared: None }
+    }
+
     /// Its length.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Connection, OUTPUT_PAUSE};
+use super::{Connection, Lent, OUTPUT_PAUSE};
 use crate::engine::Flow;
 use crate::server::Wire;
 use crate::server::request::{Step, step};
@@ -75,9 +75,11 @@ impl Connection {
             return;
         }
         let input = std::mem::take(&mut self.input);
-        let consumed = self.run(&input[self.input_start..], work);
+        let input = match self.run_or_lend(input, work) {
+            Some(input) => input,
+            None => return,
+        };
         self.input = input;
-        self.input_start += consumed;
         if self.input_start == self.input.len() || self.closing {
             work.recycle(std::mem::take(&mut self.input));
             self.input_start = 0;
@@ -88,6 +90,35 @@ impl Connection {
         if self.needed > self.input.capacity() && self.input.len() > self.needed / 4 {
             // A large argument is arriving: reserve memory once instead of by doubling.
             self.input.reserve_exact(self.needed - self.input.len());
+        }
+    }
+
+    /// Runs kept input, and counts what was consumed. Returns `None` if the input was lent to the engine, for
+    /// a command that has long values: it is returned when the command runs again.
+    fn run_or_lend(&mut self, input: Vec<u8>, work: &mut Work) -> Option<Vec<u8>> {
+        self.let_lend(true);
+        self.input_start += self.run(&input[self.input_start..], work);
+        self.let_lend(false);
+        let Some(session) = self.session.as_mut().filter(|session| session.lends()) else {
+            return Some(input);
+        };
+        let size = input.capacity();
+        match work.engine.lend(session, input) {
+            Ok(()) => {
+                self.lent = Some(Lent { size, start: std::mem::take(&mut self.input_start) });
+                None
+            }
+            Err(input) => {
+                (self.blocked, self.runs_again) = (false, false);
+                self.input_start += self.run(&input[self.input_start..], work);
+                Some(input)
+            }
+        }
+    }
+
+    fn let_lend(&mut self, may_lend: bool) {
+        if let Some(session) = &mut self.session {
+            session.may_lend = may_lend;
         }
     }
 

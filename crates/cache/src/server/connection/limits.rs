@@ -85,7 +85,8 @@ impl Connection {
         // Buffers that every connection keeps between requests are not worth counting.
         let args = if args > ARGS_SHORT { args } else { 0 };
         let session = self.session.as_ref().map_or(0, Session::held);
-        self.input.capacity() + output + in_flight + sealed + args + session
+        let lent = self.lent.map_or(0, |lent| lent.size);
+        self.input.capacity() + lent + output + in_flight + sealed + args + session
     }
 
     /// Records how many bytes it holds now.
@@ -119,7 +120,7 @@ impl Connection {
     pub(super) fn let_go(&mut self) {
         self.input = Vec::new();
         *self.output.buffer_mut() = Vec::new();
-        (self.input_start, self.sent) = (0, 0);
+        (self.input_start, self.lent, self.sent) = (0, None, 0);
         if let Some(sealing) = &mut self.tls {
             (sealing.sealed, sealing.opened, sealing.sent) = (Vec::new(), Vec::new(), 0);
         }
