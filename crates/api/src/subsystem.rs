@@ -19,10 +19,8 @@ pub trait Subsystem: Send + Sync + 'static {
 
     /// Called once, inside the runtime, when the routes of all subsystems are complete.
     ///
-    /// * `routes`: those routes, with nothing around them.
-    fn start(&self, routes: &axum::Router) {
-        let _ = routes;
-    }
+    /// * `_routes`: those routes, with nothing around them.
+    fn start(&self, _routes: &axum::Router) {}
 
     /// Puts something around the routes of all subsystems that looks at the parameters in the query. Requests
     /// without a query do not pass through it.

@@ -2,6 +2,7 @@
 //!
 //! Bit 0 is the most significant bit of the first byte.
 
+use super::reading::{let_go, scan_string};
 use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
 use crate::persist::Ops;
@@ -76,7 +77,7 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    string::scan_string(
+    scan_string(
         cx,
         &key,
         |_| 1,
@@ -230,7 +231,7 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    string::scan_string(
+    scan_string(
         cx,
         &key,
         |len| stretch.size_in(len),
@@ -254,7 +255,7 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    string::scan_string(
+    scan_string(
         cx,
         &key,
         |len| stretch.size_in(len),
@@ -534,7 +535,7 @@ fn lcs(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let held = (hold(args[1]), hold(args[2]));
     for word in &args[1..3] {
         let key = cx.key(word);
-        string::let_go(cx, &key);
+        let_go(cx, &key);
     }
     let left = held.0.as_ref().map(|held| held.text().plain()).unwrap_or_default();
     let right = held.1.as_ref().map(|held| held.text().plain()).unwrap_or_default();

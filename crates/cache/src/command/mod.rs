@@ -24,6 +24,7 @@ mod list;
 mod pick;
 mod pop_words;
 mod pubsub;
+mod reading;
 mod server;
 mod set;
 mod sort;
@@ -36,7 +37,8 @@ mod zset;
 pub(crate) use apart::Apart;
 pub use context::{Blocking, Context};
 pub use error::CommandError;
-pub(crate) use string::{STRING_SIZE_MAX, bulk};
+pub(crate) use reading::bulk;
+pub(crate) use string::STRING_SIZE_MAX;
 pub use table::{all, find};
 
 /// Properties of a command.

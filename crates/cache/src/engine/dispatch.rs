@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::locked::{Locked, Wanted};
+use super::memory::values_of;
 use super::session::{Queued, Replies, Session, Via};
-use super::{Engine, Flow, memory, redact};
+use super::{Engine, Flow, redact};
 use crate::command::{self, Apart, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
@@ -248,17 +249,11 @@ impl Engine {
             self.uncount_command();
             return Flow::Aside;
         }
-        let _prepared = match apart.take().map(|work| *work) {
-            Some(Apart::Prepare(preparation)) => {
-                let values = memory::values_of(spec, args);
-                let installed = values.and_then(|values| preparation.install(values));
-                installed.or_else(|| self.prepare(spec, args))
-            }
-            other => {
-                apart = other.map(Box::new);
-                self.prepare(spec, args)
-            }
+        let prepared = match apart.as_deref_mut() {
+            Some(Apart::Prepare(preparation)) => preparation.install(values_of(spec, args)),
+            _ => None,
         };
+        let _prepared = prepared.or_else(|| self.prepare(spec, args));
         let mut ops = self.take_ops();
         let mut ready = Vec::new();
         let ran = loop {

@@ -100,10 +100,10 @@ impl Preparation {
 
     /// Uses the results for the same values, which may be at another place by now.
     pub(crate) fn install<'v>(
-        mut self,
-        values: impl DoubleEndedIterator<Item = &'v [u8]>,
+        &mut self,
+        values: Option<impl DoubleEndedIterator<Item = &'v [u8]>>,
     ) -> Option<Prepared<'v>> {
-        let places: Vec<_> = values.rev().map(source).collect();
+        let places: Vec<_> = values?.rev().map(source).collect();
         let lengths = |places: &[(usize, usize)]| places.iter().map(|it| it.1).collect::<Vec<_>>();
         let ready: Vec<_> = self.ready.iter().map(|ready| ready.source).collect();
         if ready.is_empty() || lengths(&ready) != lengths(&places) {
@@ -112,7 +112,7 @@ impl Preparation {
         for (ready, place) in self.ready.iter_mut().zip(places) {
             ready.source = place;
         }
-        READY.set(self.ready);
+        READY.set(std::mem::take(&mut self.ready));
         Some(Prepared(PhantomData))
     }
 }

@@ -61,11 +61,11 @@ const LONG: usize = (8 << 20) + 5;
 /// A long value of bytes that compress well, or not at all.
 fn long(compresses: bool) -> Vec<u8> {
     let mut state = 7u64;
-    let mut byte = |at: usize| {
+    let byte = |at: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        if compresses { b'a' + (at % 23) as u8 } else { state.to_le_bytes()[5] }
+        if compresses { b"abcdefghijklmnopqrstuvw"[at % 23] } else { state.to_le_bytes()[5] }
     };
-    (0..LONG).map(|at| byte(at)).collect()
+    (0..LONG).map(byte).collect()
 }
 
 fn command(words: &[&[u8]]) -> Vec<u8> {
