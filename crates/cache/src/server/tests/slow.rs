@@ -1,10 +1,19 @@
-//! A client that receives much and slowly, among others.
+//! A client that receives much and slowly, or sends much, among others.
 
 use super::*;
 
 /// Size of the large value: more than the buffers of a socket hold.
 const SIZE: usize = 8 << 20;
 const ROUNDS: usize = 40;
+
+/// Sets a flag at its end, also after a failure.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 #[test]
 fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
@@ -20,6 +29,7 @@ fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
         ask(&mut large, &request, "+OK\r\n");
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Sets(&over);
             for _ in 0..8 {
                 scope.spawn(|| {
                     let mut other = connect(address);
@@ -39,7 +49,37 @@ fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
                     left -= large.read(&mut part[..room]).unwrap();
                 }
             }
-            over.store(true, Relaxed);
+        });
+    }
+}
+
+#[test]
+fn others_are_answered_while_a_client_sends_without_end() {
+    for way in WAYS {
+        let server = start_with(way, |options| {
+            options.threads = 1;
+            options.threads_min = 1;
+        });
+        let address = server.resp_address();
+        let mut large = connect(address);
+        let size = SIZE / 4;
+        let value = "v".repeat(size);
+        let request = format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${size}\r\n{value}\r\n");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _over = Sets(&over);
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    large.write_all(request.as_bytes()).unwrap();
+                }
+            });
+            // One that is not answered fails after `HANG`.
+            let mut others = [connect(address), connect(address), connect(address)];
+            for _ in 0..ROUNDS {
+                for other in &mut others {
+                    ask(other, "PING\r\n", "+PONG\r\n");
+                }
+            }
         });
     }
 }

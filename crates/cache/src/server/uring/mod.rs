@@ -6,7 +6,7 @@
 //!
 //! Invariants: a socket is closed only after the kernel has ended every request on it, so no
 //! request reaches a later socket with the same descriptor; at most one buffer of a connection is
-//! being sent.
+//! being sent; a client that sends much leaves buffers for the input of others in every second turn.
 
 mod buffers;
 mod gather;
@@ -31,6 +31,12 @@ use buffers::Filled;
 use gather::{Gather, Seen};
 use ring::{Completion, Ring};
 
+/// Bytes received since the request for input, from which it is requested again one turn later.
+///
+/// All connections share the ring's buffers. One that has used them up would get them again first, and
+/// the requests of others end for lack of buffers.
+const MUCH: usize = 64 << 10;
+
 /// A thread's ring.
 #[derive(Debug)]
 pub(super) struct Uring {
@@ -51,6 +57,8 @@ pub(super) struct Line {
     socket: TcpStream,
     connection: Connection,
     receiving: Receiving,
+    /// Bytes received since input was requested.
+    received: usize,
     sending: bool,
     /// Input since the last turn, in buffers of the ring.
     arrived: SmallVec<[Filled; 2]>,
@@ -134,6 +142,7 @@ impl Transport for Uring {
             socket,
             connection,
             receiving: Receiving::Off,
+            received: 0,
             sending: false,
             arrived: SmallVec::new(),
             stopped: None,
@@ -219,7 +228,9 @@ impl Transport for Uring {
         line.connection.begin(work);
         for filled in line.arrived.drain(..) {
             work.tally.reads += 1;
-            line.connection.received(self.ring.bytes(filled), work);
+            let bytes = self.ring.bytes(filled);
+            line.received += bytes.len();
+            line.connection.received(bytes, work);
             self.ring.give_back(filled);
         }
         match line.stopped.take() {
@@ -239,10 +250,14 @@ impl Transport for Uring {
             self.ring.send(fd, id, line.connection.take_outgoing());
             line.sending = true;
         }
+        let mut steps_back = false;
         match line.receiving {
             Receiving::Off if line.connection.may_read() && !line.leaving => {
-                self.ring.receive(fd, id);
-                line.receiving = Receiving::On;
+                steps_back = std::mem::take(&mut line.received) >= MUCH;
+                if !steps_back {
+                    self.ring.receive(fd, id);
+                    line.receiving = Receiving::On;
+                }
             }
             Receiving::On if !line.connection.may_read() => {
                 self.ring.stop_receiving(id);
@@ -251,7 +266,10 @@ impl Transport for Uring {
             _ => {}
         }
         self.urgent |= line.sending && line.connection.is_held_up();
-        line.connection.next(false, work)
+        match line.connection.next(false, work) {
+            Next::Wait if steps_back => Next::Again,
+            next => next,
+        }
     }
 
     fn release(&mut self, id: u64, line: &mut Line) -> bool {
