@@ -72,7 +72,7 @@ impl Connection {
             self.refuse("ERR Protocol error: too much input for one request");
         }
         if waiting < self.needed {
-            return;
+            return self.reserve_input();
         }
         let input = std::mem::take(&mut self.input);
         let input = match self.run_or_lend(input, work) {
@@ -87,9 +87,14 @@ impl Connection {
             self.input.drain(..self.input_start);
             self.input_start = 0;
         }
-        if self.needed > self.input.capacity() && self.input.len() > self.needed / 4 {
-            // A large argument is arriving: reserve memory once instead of by doubling.
-            self.input.reserve_exact(self.needed - self.input.len());
+        self.reserve_input();
+    }
+
+    /// Reserves memory for a large argument that is arriving once, instead of by doubling.
+    fn reserve_input(&mut self) {
+        let needed = self.input_start + self.needed;
+        if needed > self.input.capacity() && self.input.len() > needed / 4 {
+            self.input.reserve_exact(needed - self.input.len());
         }
     }
 
