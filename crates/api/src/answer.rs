@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::query;
 
 /// Number of headers that responses rarely exceed: there is room for them from the beginning.
-pub(crate) const HEADERS_USUAL: usize = 9;
+const HEADERS_USUAL: usize = 9;
 
 /// Returns an answer as one line of JSON, without a line end.
 pub(crate) fn line(body: &impl Serialize) -> String {
@@ -27,7 +27,12 @@ pub(crate) fn line(body: &impl Serialize) -> String {
 
 /// Returns a JSON response.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut response = Response::new(Body::from(line(body)));
+    encoded(status, line(body))
+}
+
+/// Returns a JSON response whose body is encoded already.
+pub(crate) fn encoded(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.reserve(HEADERS_USUAL);

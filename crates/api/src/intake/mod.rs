@@ -41,7 +41,6 @@ use axum::body::Body;
 use axum::extract::FromRef;
 use axum::response::Response;
 use axum::routing::{get, post, put};
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use forebay_intake::digest::Digest;
@@ -51,7 +50,7 @@ use forebay_intake::{Intake, IntakeError};
 pub use sending::Sending;
 use tokio::sync::Semaphore;
 
-use crate::answer::{HEADERS_USUAL, pairs};
+use crate::answer::{encoded, pairs};
 
 /// State of every handler.
 #[derive(Clone)]
@@ -126,12 +125,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// A JSON answer.
 fn json(status: u16, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let headers = response.headers_mut();
-    headers.reserve(HEADERS_USUAL);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    encoded(StatusCode::from_u16(status).unwrap_or(StatusCode::OK), body)
 }
 
 /// A remembered answer. One without a body consists of its status alone.

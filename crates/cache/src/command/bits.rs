@@ -2,7 +2,7 @@
 //!
 //! Bit 0 is the most significant bit of the first byte.
 
-use super::reading::{let_go, scan_string};
+use super::reading::{let_go, read_string};
 use super::{Apart, CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
 use crate::persist::Ops;
@@ -77,7 +77,7 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    scan_string(
+    read_string(
         cx,
         &key,
         |_| 1,
@@ -231,7 +231,7 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    scan_string(
+    read_string(
         cx,
         &key,
         |len| stretch.size_in(len),
@@ -255,7 +255,7 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    scan_string(
+    read_string(
         cx,
         &key,
         |len| stretch.size_in(len),

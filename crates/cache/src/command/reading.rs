@@ -50,30 +50,11 @@ pub(super) fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
 const IN_PLACE_MAX: usize = 16 << 10;
 
 /// Calls `read` with the string at a key. A long string is read without its shard's lock, unless
-/// only a small part is read. For commands that do nothing else with the shard.
+/// only a small part is read. One that is very long and compressed is decompressed by another thread,
+/// and the command is run again. For commands that do nothing else with the shard.
 ///
 /// * `part`: the number of bytes that are read from a string of a given length.
-fn read_string(
-    cx: &mut Context<'_, '_>,
-    key: &Key<'_>,
-    part: impl FnOnce(usize) -> usize,
-    read: impl FnOnce(&mut Reply, Option<Text<'_>>),
-) -> Result {
-    let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
-    let apart = text.filter(|text| text.as_plain().is_none() || part(text.len()) > IN_PLACE_MAX);
-    match apart.and_then(|text| text.share()) {
-        None => read(cx.out, text),
-        Some(shared) => {
-            let_go(cx, key);
-            read(cx.out, Some(shared.text()));
-        }
-    }
-    Ok(())
-}
-
-/// Like [`read_string`], for commands that read a small part of a string, or scan it: one that is long
-/// and compressed is decompressed by another thread, and the command is run again.
-pub(super) fn scan_string(
+pub(super) fn read_string(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
     part: impl FnOnce(usize) -> usize,
@@ -81,15 +62,25 @@ pub(super) fn scan_string(
 ) -> Result {
     let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
     let is_long = |text: &Text<'_>| text.as_plain().is_none() && text.len() >= DECOMPRESSED_MIN;
-    let Some(text) = text.filter(is_long) else { return read_string(cx, key, part, read) };
-    if let Some(Apart::Copy(copy)) = cx.apart.as_deref()
-        && let Some(plain) = copy.plain_of(text)
-    {
-        read(cx.out, Some(Text::of_plain(plain)));
-    } else if let Some(copy) = CopyAhead::of(text, 0).filter(|_| cx.may_defer) {
-        cx.deferred = Some(Box::new(Apart::Copy(copy)));
-    } else {
-        return read_string(cx, key, part, read);
+    if let Some(text) = text.filter(is_long) {
+        if let Some(Apart::Copy(copy)) = cx.apart.as_deref()
+            && let Some(plain) = copy.plain_of(text)
+        {
+            read(cx.out, Some(Text::of_plain(plain)));
+            return Ok(());
+        }
+        if let Some(copy) = CopyAhead::of(text, 0).filter(|_| cx.may_defer) {
+            cx.deferred = Some(Box::new(Apart::Copy(copy)));
+            return Ok(());
+        }
+    }
+    let apart = text.filter(|text| text.as_plain().is_none() || part(text.len()) > IN_PLACE_MAX);
+    match apart.and_then(|text| text.share()) {
+        None => read(cx.out, text),
+        Some(shared) => {
+            let_go(cx, key);
+            read(cx.out, Some(shared.text()));
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Counters log their result, so that a replay computes nothing again.
 
 use super::apart::REPLY_MIN;
-use super::reading::{bulk, bulk_range, let_go, scan_string};
+use super::reading::{bulk, bulk_range, let_go, read_string};
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
 use crate::number::{self, SumFault};
@@ -480,7 +480,7 @@ fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         bulk_range(cx, &shared, range);
         return Ok(());
     }
-    scan_string(
+    read_string(
         cx,
         &key,
         |len| range_of(len).len(),

@@ -6,6 +6,13 @@ use super::*;
 const SIZE: usize = 8 << 20;
 const ROUNDS: usize = 40;
 
+fn start_on_one_thread(way: Way) -> Server {
+    start_with(way, |options| {
+        options.threads = 1;
+        options.threads_min = 1;
+    })
+}
+
 /// Sets a flag at its end, also after a failure.
 struct Sets<'a>(&'a AtomicBool);
 
@@ -18,10 +25,7 @@ impl Drop for Sets<'_> {
 #[test]
 fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
     for way in WAYS {
-        let server = start_with(way, |options| {
-            options.threads = 1;
-            options.threads_min = 1;
-        });
+        let server = start_on_one_thread(way);
         let address = server.resp_address();
         let mut large = connect(address);
         let value = "v".repeat(SIZE);
@@ -56,10 +60,7 @@ fn others_are_answered_while_a_client_receives_a_large_reply_in_parts() {
 #[test]
 fn others_are_answered_while_a_client_sends_without_end() {
     for way in WAYS {
-        let server = start_with(way, |options| {
-            options.threads = 1;
-            options.threads_min = 1;
-        });
+        let server = start_on_one_thread(way);
         let address = server.resp_address();
         let mut large = connect(address);
         let size = SIZE / 4;
