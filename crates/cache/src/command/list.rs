@@ -8,6 +8,7 @@ use self::blocking::{blmove, blmpop, blpop, brpop, brpoplpush};
 use super::pop_words::PopWords;
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::number;
+use crate::resp::Reply;
 use crate::store::{Key, Object};
 use crate::types::List;
 
@@ -263,41 +264,68 @@ fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
         }
     };
     let key = cx.key(args[1]);
-    let popped = take(cx, &key, end, count.unwrap_or(1))?;
-    match (count, popped) {
-        (None, Some(popped)) => cx.out.bulk_or_null(popped.first().map(|element| &**element)),
-        (None, None) => cx.out.null(),
-        (Some(_), None) => cx.out.null_array(),
-        (Some(_), Some(popped)) => reply_elements(cx, &popped),
+    let Some(count) = count else {
+        let popped = take(cx, &key, end)?;
+        cx.out.bulk_or_null(popped.as_deref());
+        return Ok(());
+    };
+    if !take_many(cx, &key, end, count, |_| ())? {
+        cx.out.null_array();
     }
     Ok(())
 }
 
-fn reply_elements(cx: &mut Context<'_, '_>, elements: &[Box<[u8]>]) {
-    cx.out.array(elements.len());
-    elements.iter().for_each(|element| cx.out.bulk(element));
-}
-
-/// Removes elements and logs that; `None` if there is no list.
+/// Removes an element and logs that; `None` if there is no list.
 fn take(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
     end: End,
-    count: usize,
-) -> std::result::Result<Option<Vec<Box<[u8]>>>, CommandError> {
-    if count == 0 {
-        return Ok(cx.shard(key).with(key, List::len)?.map(|_| Vec::new()));
-    }
-    let popped = cx.shard(key).edit(key, |list: &mut List| {
-        let count = count.min(list.len());
-        (0..count).map_while(|_| end.pop(list)).collect::<Vec<_>>()
-    })?;
-    if let Some(popped) = &popped {
-        let mut digits = itoa::Buffer::new();
-        let count = digits.format(popped.len()).as_bytes();
-        cx.log(&[end.pop_word(), key.bytes, count]);
+) -> std::result::Result<Option<Box<[u8]>>, CommandError> {
+    let popped = cx.shard(key).edit(key, |list: &mut List| end.pop(list))?.flatten();
+    if popped.is_some() {
+        cx.log(&[end.pop_word(), key.bytes, b"1"]);
     }
     Ok(popped)
+}
+
+/// Replies with an array of up to `count` elements, removes them and logs that; `false` if there is no
+/// list.
+///
+/// * `lead`: writes what precedes the array.
+fn take_many(
+    cx: &mut Context<'_, '_>,
+    key: &Key<'_>,
+    end: End,
+    count: usize,
+    lead: impl FnOnce(&mut Reply),
+) -> std::result::Result<bool, CommandError> {
+    let out = &mut *cx.out;
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let found = shard.with(key, |list: &List| {
+        let count = count.min(list.len());
+        lead(out);
+        out.array(count);
+        match end {
+            End::Left => list.iter().take(count).for_each(|element| out.bulk(element)),
+            End::Right => list.iter().rev().take(count).for_each(|element| out.bulk(element)),
+        }
+        count
+    })?;
+    let Some(count) = found else { return Ok(false) };
+    if count == 0 {
+        return Ok(true);
+    }
+    let number = i64::try_from(count).unwrap_or(i64::MAX);
+    let removed = shard.edit(key, |list: &mut List| match end {
+        End::Left => list.trim(number, -1),
+        End::Right => list.trim(0, -1 - number),
+    })?;
+    if let Some(removed) = removed {
+        shard.discard(Object::List(Box::new(removed)));
+    }
+    let mut digits = itoa::Buffer::new();
+    cx.log(&[end.pop_word(), key.bytes, digits.format(count).as_bytes()]);
+    Ok(true)
 }
 
 fn llen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -490,11 +518,10 @@ fn move_one(
     }
     // Checked before anything is removed.
     cx.shard(&target).with(&target, List::len)?;
-    let popped = take(cx, &source, from, 1)?.unwrap_or_default();
-    let Some(element) = popped.first() else { return Ok(false) };
-    cx.shard(&target).edit_or_new(&target, |list: &mut List| to.push(list, element))?;
-    cx.log(&[to.push_word(), args[2], element]);
-    cx.out.bulk(element);
+    let Some(element) = take(cx, &source, from)? else { return Ok(false) };
+    cx.shard(&target).edit_or_new(&target, |list: &mut List| to.push(list, &element))?;
+    cx.log(&[to.push_word(), args[2], &element]);
+    cx.out.bulk(&element);
     Ok(true)
 }
 
@@ -509,10 +536,11 @@ fn mpop(
             continue;
         }
         let key = cx.key(word);
-        if let Some(popped) = take(cx, &key, end, count)? {
-            cx.out.array(2);
-            cx.out.bulk(word);
-            reply_elements(cx, &popped);
+        let lead = |out: &mut Reply| {
+            out.array(2);
+            out.bulk(word);
+        };
+        if take_many(cx, &key, end, count, lead)? {
             return Ok(true);
         }
     }

@@ -19,10 +19,10 @@ fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
             continue;
         }
         let key = cx.key(word);
-        if let Some(popped) = take(cx, &key, end, 1)? {
+        if let Some(popped) = take(cx, &key, end)? {
             cx.out.array(2);
             cx.out.bulk(word);
-            cx.out.bulk_or_null(popped.first().map(|element| &**element));
+            cx.out.bulk(&popped);
             return Ok(());
         }
     }
