@@ -39,6 +39,9 @@ const CHANGES_MAX: usize = 16_384;
 const TEXT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of log without a change to files after which the position is recorded.
 const SCANNED_MAX: u64 = 64 << 20;
+/// Minimum time from the start of one transaction to that of the next while changes keep coming: the cost
+/// of a transaction is shared by all of its changes, and a small one costs several times as much a change.
+const GATHERED: Duration = Duration::from_millis(100);
 /// Pause after a failure that does not pass by itself soon.
 const FAILED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -52,7 +55,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// Opens the index and follows the log. An index that cannot be opened now is tried again later.
     pub(crate) fn start(shared: Arc<Shared>, search: Arc<Search>) -> std::io::Result<Self> {
-        let mut worker = Worker { shared, search: search.clone(), store: None, seen: Lsn(0) };
+        let mut worker = Worker { shared, search: search.clone(), store: None, seen: Lsn(0), begun: None };
         if let Err(error) = worker.open() {
             worker.report(&error);
         }
@@ -132,6 +135,8 @@ struct Worker {
     store: Option<Store>,
     /// Position up to which entries were looked at; the index's own is at most this.
     seen: Lsn,
+    /// When the log was last followed.
+    begun: Option<Instant>,
 }
 
 /// Changes that are about to be applied: one for each name.
@@ -178,10 +183,19 @@ impl Worker {
                     if let Some(damage) = orders.damage.take() {
                         break damage;
                     }
-                    if self.store.is_none() || orders.target > self.seen {
-                        return Some(orders.target);
+                    let is_behind = self.store.is_none() || orders.target > self.seen;
+                    let due = self.begun.map(|begun| begun + GATHERED);
+                    match due.filter(|due| !orders.is_awaited && Instant::now() < *due) {
+                        Some(due) if is_behind => {
+                            self.search.work.wait_until(&mut orders, due);
+                        }
+                        _ if is_behind => {
+                            orders.is_awaited = false;
+                            self.begun = Some(Instant::now());
+                            return Some(orders.target);
+                        }
+                        _ => self.search.work.wait(&mut orders),
                     }
-                    self.search.work.wait(&mut orders);
                 }
             };
             self.discard(&damage);

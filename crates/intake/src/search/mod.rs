@@ -148,6 +148,8 @@ struct Orders {
     since: Option<Instant>,
     /// The damage that a search has met.
     damage: Option<String>,
+    /// The target is waited for, so it is followed without a pause.
+    is_awaited: bool,
     stop: bool,
 }
 
@@ -179,7 +181,13 @@ impl Search {
         options.search.then(|| {
             Arc::new(Self {
                 path: options.dir.join(layout::SEARCH),
-                orders: Mutex::new(Orders { target, since, damage: None, stop: false }),
+                orders: Mutex::new(Orders {
+                    target,
+                    since,
+                    damage: None,
+                    is_awaited: false,
+                    stop: false,
+                }),
                 work: Condvar::new(),
                 progress: watch::Sender::new(Progress::default()),
                 readers: RwLock::new(None),
@@ -192,9 +200,12 @@ impl Search {
     pub(crate) fn announce(&self, end: Lsn) {
         let mut orders = self.orders.lock();
         orders.target = orders.target.max(end);
-        orders.since.get_or_insert_with(Instant::now);
-        drop(orders);
-        self.work.notify_one();
+        // Otherwise the thread already follows, or waits for a limited time.
+        if orders.since.is_none() {
+            orders.since = Some(Instant::now());
+            drop(orders);
+            self.work.notify_one();
+        }
     }
 
     /// The state of the index.
@@ -339,6 +350,8 @@ impl Intake {
         self.inner.shared.catch_up().await?;
         let end = self.inner.shared.applied.borrow().position;
         let mut progress = search.progress.subscribe();
+        search.orders.lock().is_awaited = true;
+        search.work.notify_one();
         let closing = || IntakeError::ViewStopped { reason: "the intake is closing".into() };
         let reached = progress
             .wait_for(|found| found.position >= end || found.is_closed || found.waiting.is_some())
