@@ -97,6 +97,9 @@ pub(crate) struct Inner {
     /// The segment of the next frame, which may not exist yet.
     pub(crate) segment_base: u64,
     pub(crate) segment_size: u64,
+    /// Where the next segment begins, if opening could not create it: the next frame is its first, and
+    /// the positions up to there are skipped.
+    pub(crate) skip_to: Option<u64>,
     /// Callers that wait for the acknowledgement of a position.
     pub(crate) waiters: BTreeMap<(u64, u64), Waker>,
     /// Callers that wait for room.
@@ -132,6 +135,7 @@ impl Inner {
             next,
             segment_base,
             segment_size,
+            skip_to: None,
             waiters: BTreeMap::new(),
             room_waiters: BTreeMap::new(),
             next_key: 0,
@@ -149,7 +153,7 @@ impl Inner {
     /// it.
     fn fits_segment(&self, size: u64) -> bool {
         let used = self.next - self.segment_base;
-        used + size + FRAME_HEADER_SIZE as u64 <= self.segment_size
+        self.skip_to.is_none() && used + size + FRAME_HEADER_SIZE as u64 <= self.segment_size
     }
 
     /// Buffer space in bytes that an entry of `len` bytes needs now.
@@ -197,7 +201,8 @@ impl Inner {
     /// Appends a closing mark if the segment has room for it.
     pub(crate) fn push_close(&mut self) {
         let used = self.next - self.segment_base;
-        if self.poison.is_none() && used + FRAME_HEADER_SIZE as u64 <= self.segment_size {
+        let is_open = self.poison.is_none() && self.skip_to.is_none();
+        if is_open && used + FRAME_HEADER_SIZE as u64 <= self.segment_size {
             self.push_frame(Kind::Close, 0, &[]);
             self.buffer.has_close = true;
             self.buffer.ends_closed = true;
@@ -224,6 +229,10 @@ impl Inner {
 
     /// Starts a segment that has room for a frame of `size` bytes.
     fn rotate(&mut self, size: u64, segment_size: u64) {
+        if let Some(base) = self.skip_to.take() {
+            // Nothing was appended since opening, so the buffer is empty.
+            (self.next, self.buffer.start, self.buffer.written) = (base, base, base);
+        }
         let alone = SEGMENT_HEADER_SIZE as u64 + size + FRAME_HEADER_SIZE as u64;
         let rotation = Rotation {
             base: self.next,

@@ -10,7 +10,7 @@
 //! 5. After a clean stop the segment is continued. Otherwise a new one is created, beyond every
 //!    position that may have been assigned, and the old one ends at its last whole frame
 //!    permanently. If there is no space for it and [`Options::hold_when_full`] is set, the first
-//!    write creates it: all entries can be read meanwhile.
+//!    write creates it: all entries can be read meanwhile, and the log ends after the last of them.
 //!
 //! Sealed segments are not read completely: damage in them is found when they are read, or by
 //! `verify`.
@@ -47,7 +47,7 @@ pub struct Recovery {
     pub start: Lsn,
     /// Where its entries end: nothing at or after this position was in the log.
     pub entries_end: Lsn,
-    /// Where appending continues; beyond `entries_end` if positions were skipped.
+    /// Where the log ends: beyond `entries_end` if positions were skipped.
     pub end: Lsn,
     /// Number of segment files.
     pub segments: usize,
@@ -121,11 +121,9 @@ pub(crate) fn open(
     }
     table.keep_handle(header.base, Arc::clone(&file));
     let first = header.base + SEGMENT_HEADER_SIZE as u64;
-    let mut end = if last.clean { last.end } else { first };
-    if last.is_waiting {
-        table.end_last(last.end);
-        end = header.base + header.size;
-    }
+    // A log that waits for space assigns no position before it has a segment for it. Until then nothing
+    // is beyond its last entry, also not for those who store where it ends.
+    let end = if last.clean || last.is_waiting { last.end } else { first };
     let recovery = Recovery {
         created: found == 0,
         clean: last.clean && found > 0,
@@ -143,7 +141,10 @@ pub(crate) fn open(
         dir: dir.to_path_buf(),
         log_id: header.log_id,
         seed: Seed::new(&header.log_id),
-        inner: Mutex::new(Inner::new(end, header.base, header.size)),
+        inner: Mutex::new(Inner {
+            skip_to: last.is_waiting.then_some(header.base + header.size),
+            ..Inner::new(end, header.base, header.size)
+        }),
         work: Condvar::new(),
         chores: Condvar::new(),
         io: Mutex::new(Io {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_base::Durability;
 use forebay_base::fs::sim::{Fault, SimFs};
-use forebay_log::{CommitError, Log, OpenError, Options};
+use forebay_log::{CommitError, EraseError, Log, OpenError, Options};
 
 use crate::workload::{DIR, options, read_all};
 
@@ -131,6 +131,46 @@ fn a_log_opens_for_reading_on_a_full_disk_and_continues_when_there_is_space() {
     }
     let log = open(&disk.power_off(2)).unwrap();
     assert_eq!(payloads(&log), all);
+}
+
+#[test]
+fn a_log_that_waits_for_space_ends_after_its_last_entry_and_keeps_its_segment() {
+    let disk = SimFs::new(5);
+    let log = open(&disk).unwrap();
+    let all: Vec<Vec<u8>> = (0..3).map(payload).collect();
+    all.iter().for_each(|payload| assert!(log.append(&[payload]).is_ok()));
+    let end = log.sync().unwrap();
+    let mut disk = disk.kill();
+    for is_killed in [true, false, true, false] {
+        disk.set_capacity(Some(1));
+        let log = open(&disk).unwrap();
+        assert_eq!([log.end(), log.written(), log.synced()], [end; 3]);
+        log.sync_to(log.end()).unwrap();
+        let segments = log.segments().unwrap();
+        assert!(matches!(&segments[..], [only] if only.end == end && !only.sealed));
+        // Nothing follows the segment yet, so it is neither removed nor rewritten.
+        disk.set_capacity(None);
+        assert_eq!(log.truncate_before(end).unwrap(), 0);
+        let erased = log.erase(segments[0].base, &mut |_| true);
+        assert!(matches!(erased, Err(EraseError::NotSealed { .. })));
+        assert_eq!(payloads(&log), all);
+        let running = disk.clone();
+        if !is_killed {
+            drop(log);
+        }
+        disk = running.kill();
+        // A view that was brought up to date then expects the log to have that position.
+        let knowing = Options { known_synced: end, ..options(Durability::Sync) };
+        disk.set_capacity(None);
+        let (log, _) =
+            Log::open(Arc::new(disk.fork().kill()), Path::new(DIR), knowing).unwrap();
+        assert_eq!(payloads(&log), all);
+    }
+    let log = open(&disk).unwrap();
+    let appended = log.append(&[b"more"]).unwrap();
+    log.commit(appended.end).unwrap();
+    assert!(appended.lsn > end);
+    assert_eq!(log.reader(end).next().unwrap().unwrap().payload, b"more");
 }
 
 #[test]
