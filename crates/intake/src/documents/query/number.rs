@@ -1,6 +1,10 @@
-//! Numbers of JSON, compared as they are written: without rounding, whatever their size.
+//! Numbers of JSON, compared as they are written: without rounding, whatever their size. Exponents beyond
+//! [`EXPONENT_MAX`] count as that.
 
 use std::cmp::Ordering;
+
+/// Maximum size of an exponent, below which it is exact.
+const EXPONENT_MAX: i128 = i128::MAX / 2;
 
 /// A number: `0.digits` times ten to the power of `exponent`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,7 +12,7 @@ pub(super) struct Number {
     is_negative: bool,
     /// Digits without zeros at either end; none for zero.
     digits: Vec<u8>,
-    exponent: i64,
+    exponent: i128,
 }
 
 impl Number {
@@ -19,7 +23,6 @@ impl Number {
             None => (false, text),
         };
         let (mantissa, exponent) = match rest.find(['e', 'E']) {
-            // An exponent beyond the range of i64 is as good as its end.
             Some(at) => (rest.get(..at)?, exponent(rest.get(at + 1..)?)?),
             None => (rest, 0),
         };
@@ -41,8 +44,8 @@ impl Number {
             return Some(Self { is_negative: false, digits: Vec::new(), exponent: 0 });
         }
         let digits = all.get(leading..all.len() - trailing)?.to_vec();
-        let shift = i64::try_from(whole.len()).ok()? - i64::try_from(leading).ok()?;
-        Some(Self { is_negative, digits, exponent: exponent.saturating_add(shift) })
+        let shift = i128::try_from(whole.len()).ok()? - i128::try_from(leading).ok()?;
+        Some(Self { is_negative, digits, exponent: exponent + shift })
     }
 
     fn sign(&self) -> i8 {
@@ -54,12 +57,12 @@ impl Number {
     }
 }
 
-fn exponent(text: &str) -> Option<i64> {
+fn exponent(text: &str) -> Option<i128> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let size = digits.parse().unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
+    let size = digits.parse().unwrap_or(EXPONENT_MAX).min(EXPONENT_MAX);
     Some(if text.starts_with('-') { -size } else { size })
 }
 
@@ -98,6 +101,7 @@ mod tests {
             ["100", "1E2", "0.1e+3"],
             ["0", "-0", "0.00e9"],
             ["-2.50", "-2.5", "-25e-1"],
+            ["1e9223372036854775807", "10e9223372036854775806", "0.1e9223372036854775808"],
         ] {
             for one in same {
                 assert_eq!(number(one).cmp(&number(same[0])), Ordering::Equal, "{one}");
@@ -120,6 +124,8 @@ mod tests {
             "9007199254740993",
             "18446744073709551616",
             "1e400",
+            "1e9223372036854775807",
+            "1e9223372036854775808",
             "1e99999999999999999999",
         ];
         for pair in ascending.windows(2) {
