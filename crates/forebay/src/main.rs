@@ -17,6 +17,7 @@ mod export;
 mod pipelines;
 mod ports;
 mod serve;
+mod soundness;
 mod telemetry;
 mod usage;
 mod wiring;

@@ -41,16 +41,22 @@ impl Bodies {
     /// Opens the directory.
     pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
-        dir: &Path,
+        queue: &Path,
         max: u64,
     ) -> Result<Arc<Self>, OpenError> {
-        let dir = dir.join("bodies");
+        let dir = queue.join("bodies");
         fs.create_dir_all(&dir).map_err(|source| OpenError::Io {
             act: "create",
             path: dir.clone(),
             source,
         })?;
-        Ok(Arc::new(Self { fs, dir, used: AtomicU64::new(0), max, removing: RwLock::default() }))
+        Ok(Arc::new(Self::new(fs, queue, max)))
+    }
+
+    /// The files of the queue in `queue`, as they are.
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, queue: &Path, max: u64) -> Self {
+        let dir = queue.join("bodies");
+        Self { fs, dir, used: AtomicU64::new(0), max, removing: RwLock::default() }
     }
 
     /// Removes the files of jobs that need none, and counts the others.

@@ -12,13 +12,15 @@
 //!
 //! From the bottom: `id`, `format` (log entries), `body` (what a job was submitted with), `table` (jobs in
 //! memory, and whose turn it is), `transitions` (how they change), `queue` (what callers use), `workers`
-//! (runs jobs), `shorten` (forgets and truncates the log).
+//! (runs jobs), `shorten` (forgets and truncates the log), `check` (reads a queue that is
+//! not open).
 //!
 //! This crate deliberately knows no HTTP, reads no configuration, and has no kind of work of its own.
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 mod body;
+mod check;
 mod endings;
 pub mod error;
 mod format;
@@ -35,6 +37,7 @@ mod transitions;
 mod workers;
 
 pub use body::{BodyReader, BodyWriter, INLINE_SIZE_MAX, ReceivedBody};
+pub use check::{Checked, check};
 pub use endings::{Ending, Endings};
 pub use forebay_log::CommitError;
 

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ring::hmac;
 
@@ -55,12 +55,18 @@ impl fmt::Debug for MasterKey {
 }
 
 impl MasterKey {
+    /// Its file in the data directory `data`.
+    #[must_use]
+    pub fn path(data: &Path) -> PathBuf {
+        data.join(FILE)
+    }
+
     /// Reads the master key of the data directory `data`; creates it if there is none.
     ///
     /// # Errors
     /// [`KeyError::Io`], [`KeyError::Random`]; [`KeyError::Master`]: the file has another size.
     pub fn open(data: &Path) -> Result<Self, KeyError> {
-        let path = data.join(FILE);
+        let path = Self::path(data);
         let failed = |act| {
             let path = path.clone();
             move |source| KeyError::Io { act, path, source }

@@ -16,11 +16,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use forebay_base::clock::SystemClock;
-use forebay_base::fs::{FileSystem, RealFs};
-use forebay_events::store::{Kept, Store as Events, verify_kept};
+use forebay_base::fs::{FileSystem as _, RealFs};
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, IntakeOptions};
-use forebay_inventory::index::Index;
 use forebay_jobs::{Options as JobOptions, Queue};
 use serde::Serialize;
 
@@ -29,6 +27,7 @@ use super::list::{Entry, List};
 use super::parallel::each;
 use super::store::Store;
 use crate::interrupt::Interrupt;
+use crate::soundness::check_others;
 use crate::{layout, out};
 
 /// What the jobs of a restored copy say.
@@ -241,45 +240,15 @@ fn sync(dir: &Path) -> anyhow::Result<()> {
 
 /// Has every subsystem check its data, and fails the jobs that would run. Returns how many those are.
 fn check_all(data: &Path, intake: IntakeOptions, interrupt: &Interrupt) -> anyhow::Result<usize> {
-    let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
     let mut findings = Vec::new();
     let dir = layout::intake(data);
     if dir.exists() {
         check_intake(&dir, intake, &mut findings)?;
     }
     check(interrupt)?;
-    let dir = layout::events(data);
-    if dir.exists() && Events::exists(&*fs, &dir)? {
-        let verified = verify_kept(&fs, &dir, &Kept::default(), &|_| {});
-        let verified = verified.context("cannot verify the events")?;
-        findings.extend(verified.faults.iter().map(|fault| format!("events: {fault}")));
-    }
-    check(interrupt)?;
-    let dir = layout::cache(data);
-    if dir.exists() {
-        let checked = forebay_cache::check(&RealFs, &dir, &mut |found| {
-            findings.push(format!("cache: {found}"))
-        });
-        checked.context("cannot check the cache")?;
-    }
-    let dir = layout::inventories(data);
-    if dir.exists() {
-        let failed = || format!("cannot list {}", dir.display());
-        for entry in std::fs::read_dir(&dir).with_context(failed)? {
-            let path = entry.with_context(failed)?.path();
-            check(interrupt)?;
-            if path.join("index.json").exists()
-                && let Err(error) = Index::open(&path).and_then(|index| index.verify())
-            {
-                let chain = forebay_base::error_chain::chain(&error);
-                findings.push(format!("inventory {:?}: {chain}", path.file_name()));
-            }
-        }
-    }
-    let hooks = layout::webhooks(data);
-    if let Err(error) = forebay_webhooks::check(&hooks) {
-        findings.push(format!("webhooks: {}", forebay_base::error_chain::chain(&error)));
-    }
+    let others = check_others(data, &|| check(interrupt))?;
+    let others = others.damages.iter();
+    findings.extend(others.map(|damage| format!("{}: {}", damage.kind, damage.message)));
     if !findings.is_empty() {
         let count = findings.len();
         findings.truncate(FINDINGS_SHOWN);
@@ -289,7 +258,7 @@ fn check_all(data: &Path, intake: IntakeOptions, interrupt: &Interrupt) -> anyho
             findings.join("\n")
         );
     }
-    forebay_webhooks::pause_all(&hooks, HOOKS_REASON)
+    forebay_webhooks::pause_all(&layout::webhooks(data), HOOKS_REASON)
         .context("cannot pause the restored webhooks")?;
     let dir = layout::jobs(data);
     if dir.exists() { fail_jobs(&dir) } else { Ok(0) }

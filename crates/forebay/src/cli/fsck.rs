@@ -9,14 +9,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::settings::{DataArgs, wrong};
 use crate::exit::Exit;
 use crate::out;
+use crate::soundness::{Others, check_others};
 
 const AFTER_HELP: &str = "\
 Examples:
   forebay fsck                        check ./forebay-data
   forebay fsck --data /srv/forebay --json
 
+Reads everything in the data directory, with the server stopped: files, documents, uploads, events,
+cache, inventories, webhooks, jobs and keys.
+
 Exit codes: 0 no damage found; 1 something is damaged (each finding names the blob and the files
-whose content it is); 3 the data cannot be read or is in use by a server.";
+whose content it is, or the file); 3 the data cannot be read or is in use by a server.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
@@ -41,23 +45,29 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         let text = format!("cannot check {}", dir.display());
         crate::exit::Coded::wrap(Exit::Start, text, error.into())
     })?;
-    let hooks = crate::layout::webhooks(&config.process.data);
-    if let Err(error) = forebay_webhooks::check(&hooks) {
-        report.findings.push(Finding {
-            kind: "webhooks",
-            message: forebay_base::error_chain::chain(&error).to_string(),
-            sha256: None,
-            path: Some(hooks),
-            names: Vec::new(),
-        });
-    }
+    let others = check_others(&config.process.data, &|| Ok(())).map_err(|error| {
+        let text = format!("cannot check {}", config.process.data.display());
+        crate::exit::Coded::wrap(Exit::Start, text, error)
+    })?;
+    report.findings.extend(others.damages.iter().map(|damage| Finding {
+        kind: damage.kind,
+        message: damage.message.clone(),
+        sha256: None,
+        path: Some(damage.path.clone()),
+        names: Vec::new(),
+    }));
     if args.json {
         let sound = report.findings.is_empty();
         let mut json = serde_json::to_value(&report)?;
         json["sound"] = sound.into();
+        if let (Some(json), serde_json::Value::Object(others)) =
+            (json.as_object_mut(), serde_json::to_value(&others)?)
+        {
+            json.extend(others);
+        }
         out::json(&json)?;
     } else {
-        print(&report)?;
+        print(&report, &others)?;
     }
     Ok(if report.findings.is_empty() { Exit::Ok } else { Exit::Failed })
 }
@@ -67,7 +77,7 @@ fn style() -> ProgressStyle {
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-fn print(report: &FsckReport) -> anyhow::Result<()> {
+fn print(report: &FsckReport, others: &Others) -> anyhow::Result<()> {
     out::line(format_args!(
         "log        {} entries, {} bytes\nfiles      {} names\nblobs      {} re-hashed, {} bytes\n\
          documents  {}{}",
@@ -111,6 +121,18 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
             "torn tail  {} bytes of writes that were never acknowledged, cut off the log",
             report.torn_tail_bytes
         ))?;
+    }
+    let counts = [
+        ("events", others.events, "verified"),
+        ("cache", others.cache_operations, "operations in its log"),
+        ("indexes", others.inventories, "of inventories"),
+        ("webhooks", others.webhooks, ""),
+        ("jobs", others.jobs, "known"),
+    ];
+    for (what, count, unit) in counts {
+        if let Some(count) = count {
+            out::line(format!("{what:<10} {count} {unit}").trim_end())?;
+        }
     }
     for finding in &report.findings {
         out::line(format_args!("DAMAGED    {}: {}", finding.kind, finding.message))?;

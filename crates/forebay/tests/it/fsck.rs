@@ -110,3 +110,27 @@ fn a_changed_byte_of_an_unfinished_upload_is_found_and_its_file_named() {
     assert!(text.contains(path.file_name().unwrap().to_str().unwrap()), "{text}");
     assert!(text.contains("uploads    1 unfinished"), "{text}");
 }
+
+#[test]
+fn damaged_jobs_and_keys_are_found_before_a_start_refuses_them() {
+    let dir = tempfile::tempdir().unwrap();
+    keep(&dir, "small.txt", 1_000);
+    let found = |path: &str, kind: &str| {
+        let output = run(&dir, &["fsck", "--data", "data"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{path}: {text}");
+        assert!(text.contains(&format!("DAMAGED    {kind}: ")), "{path}: {text}");
+    };
+    for (path, kind) in [("jobs/log/0000000000000000.log", "jobs"), ("master.key", "keys")] {
+        let file = dir.path().join("data").join(path);
+        let whole = std::fs::read(&file).unwrap();
+        let mut damaged = whole.clone();
+        damaged[23] ^= 1;
+        damaged.pop();
+        std::fs::write(&file, damaged).unwrap();
+        found(path, kind);
+        std::fs::write(&file, whole).unwrap();
+    }
+    let output = run(&dir, &["fsck", "--data", "data"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
