@@ -13,6 +13,7 @@
 mod answer;
 mod describe;
 pub mod events;
+mod idempotency;
 pub mod intake;
 pub mod inventory;
 pub mod jobs;

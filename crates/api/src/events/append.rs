@@ -24,6 +24,7 @@ use super::problem::{self, Problem};
 use super::records::Cutter;
 use super::{HeldKey, Shared, closing, on_thread};
 use crate::answer::{line, pairs};
+use crate::idempotency;
 
 /// Maximum number of rejected records reported with their reason.
 const REJECTS_MAX: usize = 20;
@@ -124,7 +125,8 @@ struct Request {
 
 /// Returns the key of a request.
 fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = idempotency::key(headers).map_err(|text| Problem::bad("idempotency_key", text));
+    let Some(value) = key? else { return Ok(None) };
     let bytes = value.as_bytes();
     let printable = bytes.iter().all(|byte| (0x20..0x7f).contains(byte));
     if bytes.is_empty() || bytes.len() > KEY_SIZE_MAX || !printable {

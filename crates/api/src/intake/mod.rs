@@ -39,6 +39,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::FromRef;
+use axum::middleware::from_fn;
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -51,6 +52,7 @@ pub use sending::Sending;
 use tokio::sync::Semaphore;
 
 use crate::answer::{encoded, pairs};
+use crate::idempotency;
 
 /// State of every handler.
 #[derive(Clone)]
@@ -69,7 +71,17 @@ impl FromRef<Served> for Intake {
 
 /// Returns the routes of an intake, with full paths, ready to serve.
 pub fn router(intake: &Intake) -> Router {
-    Router::new()
+    let not_remembered = Router::new()
+        .route("/v1/namespaces", get(file_namespaces::list))
+        .route(
+            "/v1/namespaces/{namespace}",
+            get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
+        )
+        .route("/v1/database", get(database::status))
+        .route("/v1/database/replay", post(database::replay))
+        .route("/v1/documents/{namespace}/schema", get(schema::get).post(schema::decide))
+        .route_layer(from_fn(idempotency::refuse));
+    not_remembered
         .route("/v1/files", get(files::list))
         .route("/v1/files/search", get(search::search))
         .route("/v1/files/{id}", get(download::by_id))
@@ -85,20 +97,12 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))
-        .route("/v1/namespaces", get(file_namespaces::list))
-        .route(
-            "/v1/namespaces/{namespace}",
-            get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
-        )
         .route("/v1/ingest", post(batch::ingest))
-        .route("/v1/database", get(database::status))
-        .route("/v1/database/replay", post(database::replay))
         .route("/v1/documents", get(documents::namespaces))
         .route(
             "/v1/documents/{namespace}",
             post(documents::post).get(documents::page).delete(document::drop_namespace),
         )
-        .route("/v1/documents/{namespace}/schema", get(schema::get).post(schema::decide))
         .route(
             "/v1/documents/{namespace}/{id}",
             get(document::get)
@@ -179,7 +183,9 @@ impl Keyed {
 }
 
 fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {
-    headers.get("idempotency-key").map(|value| RequestKey::parse(value.as_bytes())).transpose()
+    let key = idempotency::key(headers);
+    let key = key.map_err(|text| IntakeError::rejected("idempotency_key", text))?;
+    key.map(|value| RequestKey::parse(value.as_bytes())).transpose()
 }
 
 async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeError> {

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use super::answers::PartError;
 use super::files::{name_key, new_key};
 use super::{json, json_body, problem};
+use crate::idempotency;
 
 /// Maximum number of files of one request.
 pub(super) const FILES_MAX: usize = 1_000;
@@ -219,7 +220,7 @@ fn results(results: Vec<TransferResult>) -> Response {
 }
 
 fn check_headers(headers: &HeaderMap) -> Result<(), IntakeError> {
-    if headers.contains_key("idempotency-key") {
+    if headers.contains_key(idempotency::HEADER) {
         let text = "this request takes no Idempotency-Key: each of its files is a separate change";
         return Err(IntakeError::rejected("idempotency_key", text));
     }

@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use super::condition::{self, etag};
 use super::files::{name_key, not_found};
 use super::{Turn, bad_option, claim, flag, json, page_limit, problem, query, unknown_option};
+use crate::idempotency;
 
 /// Versions on a page by default.
 const PAGE: usize = 100;
@@ -172,7 +173,7 @@ pub(super) async fn erase(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
-    if headers.contains_key("idempotency-key") {
+    if headers.contains_key(idempotency::HEADER) {
         let text = "erasing versions takes no Idempotency-Key: repeating it has the same effect";
         return Err(IntakeError::rejected("idempotency_key", text));
     }

@@ -20,6 +20,7 @@ use super::Shared;
 use super::answers::Accepted;
 use super::order::{OWN, Order, WORK, target};
 use crate::answer::{answer, json};
+use crate::idempotency;
 use crate::problem::Problem;
 use crate::query;
 
@@ -99,6 +100,7 @@ async fn submit(shared: Shared, path: String, request: Request) -> Response {
                 Problem::bad("query", "query parameter \"priority\" must be high, normal or low")
             })?,
         };
+        idempotency::key(&parts.headers).map_err(|text| Problem::bad("idempotency_key", text))?;
         let order = Order::of(&parts.method, &path, &parts.uri, &parts.headers);
         let order = order.map_err(|name| {
             Problem::bad("header", format!("the value of the header {name} is not UTF-8"))
@@ -110,7 +112,7 @@ async fn submit(shared: Shared, path: String, request: Request) -> Response {
         let body = receive(shared.queue.body(), body).await?;
         let digest = body.sha256();
         let body = finish(body).await?;
-        let key = order.header("idempotency-key").map(|key| identity(&order, key, &digest));
+        let key = order.header(idempotency::HEADER).map(|key| identity(&order, key, &digest));
         let order = order.encode();
         let new = NewJob { work: WORK.to_owned(), priority, key, order, body: Some(body) };
         shared.queue.submit(new).await.map_err(|error| refused(&error))

@@ -62,6 +62,7 @@ pub fn router(intake: &Intake, completions: &Completions) -> Router {
                 .post(overridden)
                 .options(options),
         )
+        .route_layer(axum::middleware::from_fn(crate::idempotency::refuse))
         .layer(axum::middleware::map_response(headers::mark))
         .with_state(served)
 }

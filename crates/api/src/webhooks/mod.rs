@@ -17,11 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use forebay_base::image::Image;
 use forebay_webhooks::Hooks;
 
 use crate::Subsystem;
+use crate::idempotency;
 use crate::problem::Problem;
 
 pub use files::FileEvents;
@@ -75,6 +77,7 @@ impl Subsystem for Webhooks {
             .route("/v1/webhooks/{id}/deliveries", get(routes::deliveries))
             .route("/v1/webhooks/{id}/deliveries/{delivery}", get(routes::delivery))
             .route("/v1/webhooks/{id}/deliveries/{delivery}/redeliver", post(routes::redeliver))
+            .route_layer(from_fn(idempotency::refuse))
             .with_state(self.0.clone())
     }
 

@@ -438,3 +438,39 @@ async fn all_names_of_bytes_are_found_by_digest_whatever_became_of_the_first() {
         assert_eq!(house.list(&query).await.0, names(&["b", "c"]));
     }
 }
+
+#[tokio::test]
+async fn a_key_is_remembered_or_refused_and_there_is_only_one() {
+    let house = House::new();
+    let key = ("idempotency-key", "k");
+    for (method, path) in [
+        ("PUT", "/v1/namespaces/n"),
+        ("DELETE", "/v1/namespaces/n"),
+        ("POST", "/v1/database/replay"),
+        ("POST", "/v1/documents/n/schema"),
+    ] {
+        let refused = house.send(method, path, &[key], r#"{"versions":true}"#).await;
+        assert_eq!(refused.error(), (400, "idempotency_key".to_owned()), "{method} {path}");
+    }
+    let listed = house.get_with("/v1/namespaces", &[key]).await;
+    assert_eq!(
+        (listed.status, listed.json()["namespaces"].as_array().map(Vec::len)),
+        (200, Some(0))
+    );
+    let twice = house.send("PUT", "/v1/files/n/a", &[key, ("idempotency-key", "l")], "x").await;
+    assert_eq!(twice.error(), (400, "idempotency_key".to_owned()));
+    assert_eq!(house.get("/v1/files/n/a").await.status, 404);
+}
+
+#[tokio::test]
+async fn characters_that_xml_cannot_contain_are_refused_in_names_and_tags() {
+    let house = House::new();
+    for path in ["n/a%EF%BF%BF", "n/%EF%BF%BE/b"] {
+        let refused = house.put(path, "x").await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+    assert_eq!(house.put("n/a", "x").await.status, 201);
+    let tags = "{\"tags\":{\"a\":\"\u{FFFF}\"}}";
+    let refused = house.send("PATCH", "/v1/files/n/a", &[], tags).await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+}
