@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::format::{DecodeError, Decoder};
+use crate::names::is_noncharacter;
 
 /// Maximum number of bytes of all names and values of one file.
 pub const ATTRIBUTES_SIZE_MAX: usize = 16 << 10;
@@ -87,7 +88,7 @@ pub enum AttributeError {
         size: usize,
     },
     /// A name or value has a character that is not allowed.
-    #[error("the {kind} {name:?} contains a control character")]
+    #[error("the {kind} {name:?} contains a control character, U+FFFE or U+FFFF")]
     Character {
         /// The kind of attribute.
         kind: &'static str,
@@ -142,6 +143,9 @@ impl Attributes {
         value: &str,
     ) -> Result<(), AttributeError> {
         check(kind, name, value)?;
+        if name.chars().chain(value.chars()).any(is_noncharacter) {
+            return Err(AttributeError::Character { kind: kind.word(), name: name.to_owned() });
+        }
         let mut map = self.0.as_deref().cloned().unwrap_or_default();
         map.insert((kind, name.into()), value.into());
         check_all(&map)?;

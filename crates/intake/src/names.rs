@@ -104,7 +104,7 @@ impl FileName {
     /// # Errors
     /// [`NameError`] names the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        Self::parse_components(text, text)
+        Self::parse_components(text, text, is_refused)
     }
 
     /// Parses the name of a file that is there already, or of an object: it may end with a slash.
@@ -112,10 +112,20 @@ impl FileName {
     /// # Errors
     /// [`NameError`] names the rule that the text breaks.
     pub fn parse_object(text: &str) -> Result<Self, NameError> {
-        Self::parse_components(text, text.strip_suffix('/').unwrap_or(text))
+        Self::parse_components(text, text.strip_suffix('/').unwrap_or(text), is_refused)
     }
 
-    fn parse_components(text: &str, components: &str) -> Result<Self, NameError> {
+    /// Parses a name that is stored, perhaps by a version that accepted U+FFFE and U+FFFF.
+    pub(crate) fn parse_stored(text: &str) -> Result<Self, NameError> {
+        let components = text.strip_suffix('/').unwrap_or(text);
+        Self::parse_components(text, components, |c| is_refused(c) && !is_noncharacter(c))
+    }
+
+    fn parse_components(
+        text: &str,
+        components: &str,
+        is_refused: impl Fn(char) -> bool,
+    ) -> Result<Self, NameError> {
         const WHAT: &str = "the file name";
         check_size(WHAT, text, FILE_NAME_SIZE_MAX)?;
         if let Some((offset, character)) = text.char_indices().find(|(_, c)| is_refused(*c)) {
@@ -123,7 +133,8 @@ impl FileName {
                 what: WHAT,
                 found: character.escape_default().to_string(),
                 offset,
-                allowed: "control characters, text-direction overrides and '\\' are not allowed",
+                allowed: "control characters, text-direction overrides, U+FFFE, U+FFFF and '\\' are \
+                          not allowed",
             });
         }
         for component in components.split('/') {
@@ -170,13 +181,14 @@ pub fn check_comment(text: &str) -> Result<(), NameError> {
         });
     }
     let refused =
-        text.char_indices().find(|(_, c)| c.is_control() && !matches!(c, '\t' | '\n' | '\r'));
+        text.char_indices().find(|(_, c)| is_unprintable(*c) && !matches!(c, '\t' | '\n' | '\r'));
     match refused {
         Some((offset, character)) => Err(NameError::Character {
             what: WHAT,
             found: character.escape_default().to_string(),
             offset,
-            allowed: "control characters other than tab and newline are not allowed",
+            allowed: "control characters other than tab and newline, U+FFFE and U+FFFF are not \
+                      allowed",
         }),
         None => Ok(()),
     }
@@ -209,10 +221,20 @@ fn check_size(what: &'static str, text: &str, size_max: usize) -> Result<(), Nam
     Ok(())
 }
 
+/// Whether XML cannot contain a character, so that no client of the S3 port could read an answer with it.
+pub(crate) fn is_noncharacter(character: char) -> bool {
+    matches!(character, '\u{FFFE}' | '\u{FFFF}')
+}
+
+/// Whether a character is refused in every text.
+pub(crate) fn is_unprintable(character: char) -> bool {
+    character.is_control() || is_noncharacter(character)
+}
+
 /// Control characters, the overrides that make a name read differently from what it is (Unicode TR
 /// 36, "bidirectional text spoofing"), and the backslash, which some clients use as a separator.
 fn is_refused(character: char) -> bool {
-    character.is_control()
+    is_unprintable(character)
         || character == '\\'
         || matches!(character, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
@@ -254,6 +276,10 @@ mod tests {
             ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a\\b", "a\nb", "a\0", "x\u{202E}gpj.exe"]
         {
             assert!(FileName::parse(bad).is_err(), "{bad:?}");
+        }
+        for unreadable in ["a\u{FFFE}", "a\u{FFFF}/b"] {
+            assert!(FileName::parse(unreadable).is_err() && check_comment(unreadable).is_err());
+            assert!(FileName::parse_stored(unreadable).is_ok());
         }
         assert!(FileName::parse(&"n".repeat(1_025)).is_err());
         for (object, is_valid) in [

@@ -188,7 +188,7 @@ fn file_of(row: &Row<'_>) -> Checked<FileRecord> {
     let category: u8 = row.get(6)?;
     Ok(FileRecord {
         namespace: Namespace::parse(&namespace).map_err(|error| invalid(&error))?,
-        name: FileName::parse_object(&name).map_err(|error| invalid(&error))?,
+        name: FileName::parse_stored(&name).map_err(|error| invalid(&error))?,
         id: row.get::<_, i64>(2)?.cast_unsigned(),
         digest: Digest([0; 32]),
         size: row.get::<_, i64>(4)?.cast_unsigned(),

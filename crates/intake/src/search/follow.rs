@@ -55,7 +55,8 @@ pub(crate) struct Follower {
 impl Follower {
     /// Opens the index and follows the log. An index that cannot be opened now is tried again later.
     pub(crate) fn start(shared: Arc<Shared>, search: Arc<Search>) -> std::io::Result<Self> {
-        let mut worker = Worker { shared, search: search.clone(), store: None, seen: Lsn(0), begun: None };
+        let mut worker =
+            Worker { shared, search: search.clone(), store: None, seen: Lsn(0), begun: None };
         if let Err(error) = worker.open() {
             worker.report(&error);
         }

@@ -396,7 +396,7 @@ impl Intake {
         let Hit { file, score, .. } = hit;
         let (Ok(namespace), Ok(name)) = (
             crate::names::Namespace::parse(&file.namespace),
-            crate::names::FileName::parse(&file.name),
+            crate::names::FileName::parse_stored(&file.name),
         ) else {
             return Ok(None);
         };

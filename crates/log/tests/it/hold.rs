@@ -162,8 +162,7 @@ fn a_log_that_waits_for_space_ends_after_its_last_entry_and_keeps_its_segment() 
         // A view that was brought up to date then expects the log to have that position.
         let knowing = Options { known_synced: end, ..options(Durability::Sync) };
         disk.set_capacity(None);
-        let (log, _) =
-            Log::open(Arc::new(disk.fork().kill()), Path::new(DIR), knowing).unwrap();
+        let (log, _) = Log::open(Arc::new(disk.fork().kill()), Path::new(DIR), knowing).unwrap();
         assert_eq!(payloads(&log), all);
     }
     let log = open(&disk).unwrap();

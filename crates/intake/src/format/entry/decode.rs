@@ -333,7 +333,7 @@ pub(super) fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeEr
 
 fn file_name(decoder: &mut Decoder<'_>) -> Result<FileName, DecodeError> {
     let offset = decoder.offset();
-    FileName::parse_object(decoder.text("name")?).map_err(|source| DecodeError::Name {
+    FileName::parse_stored(decoder.text("name")?).map_err(|source| DecodeError::Name {
         field: "name",
         offset,
         source,
