@@ -297,7 +297,12 @@ impl Check {
         documents: &Documents,
         known_synced: Lsn,
     ) -> Result<Option<(Log, bool)>, OpenError> {
-        let options = forebay_log::Options { known_synced, ..log_options_for_reading() };
+        let options = forebay_log::Options {
+            known_synced,
+            // On a full disk everything can be read as well.
+            hold_when_full: true,
+            ..log_options_for_reading()
+        };
         let log = match Log::open(self.fs.clone(), log_dir, options) {
             Ok((log, _)) => log,
             Err(forebay_log::OpenError::Corrupt(lost)) => {
