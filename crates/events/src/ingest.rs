@@ -349,7 +349,7 @@ impl Intake<'_> {
         if let Some(newest) = self.newest.take() {
             store.wait(newest)?;
         }
-        self.claims.wait(id);
+        self.claims.wait(id, stream);
         Ok(self.claims.take(store, id, stream, &draft.raw))
     }
 

@@ -163,24 +163,25 @@ impl Run {
         }
     }
 
-    /// The index of the first event with this id.
-    pub(crate) fn find(&self, id: EventId) -> Option<usize> {
+    /// The index of the first event with this id whose leaf is wanted.
+    pub(crate) fn find(&self, id: EventId, wanted: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
         if id < self.id_min || id > self.id_max {
             return None;
         }
         if self.ids.len() <= SCANNED_MAX || self.ids.len() >= usize::from(u16::MAX) {
-            return self.ids.iter().position(|&known| known == id);
+            let mut known = self.ids.iter().enumerate().filter(|(_, known)| **known == id);
+            return known.find(|(index, _)| wanted(self.leaf(*index))).map(|(index, _)| index);
         }
         let slots = self.slots.get_or_init(|| slots_of(&self.ids));
         let mask = slots.len() - 1;
         let mut place = place_of(id, mask);
         loop {
-            match slots[place] {
-                0 => return None,
-                slot if self.ids[usize::from(slot) - 1] == id => {
-                    return Some(usize::from(slot) - 1);
+            match usize::from(slots[place]).checked_sub(1) {
+                None => return None,
+                Some(index) if self.ids[index] == id && wanted(self.leaf(index)) => {
+                    return Some(index);
                 }
-                _ => place = (place + 1) & mask,
+                Some(_) => place = (place + 1) & mask,
             }
         }
     }
@@ -226,10 +227,13 @@ mod tests {
         for count in [1usize, 31, 33, 500, 3000] {
             let run = Run::new(batch(&vec![7; count]));
             for index in 0..count {
-                assert_eq!(run.find(EventId((index as u128 + 1) << 64 | 5)), Some(index));
+                assert_eq!(
+                    run.find(EventId((index as u128 + 1) << 64 | 5), &mut |_| true),
+                    Some(index)
+                );
             }
-            assert_eq!(run.find(EventId(1 << 64 | 6)), None);
-            assert_eq!(run.find(EventId(0)), None);
+            assert_eq!(run.find(EventId(1 << 64 | 6), &mut |_| true), None);
+            assert_eq!(run.find(EventId(0), &mut |_| true), None);
         }
     }
 

@@ -114,11 +114,16 @@ impl Table {
         self.runs.read().clone()
     }
 
-    /// The first event below position `end_seq` with this id.
-    pub(crate) fn find(&self, id: EventId, end_seq: u64) -> Option<(Arc<Run>, usize)> {
+    /// The first event below position `end_seq` with this id whose leaf is wanted.
+    pub(crate) fn find(
+        &self,
+        id: EventId,
+        end_seq: u64,
+        wanted: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<(Arc<Run>, usize)> {
         let runs = self.runs.read();
         runs.iter().find_map(|run| {
-            let index = run.find(id)?;
+            let index = run.find(id, wanted)?;
             (run.first_seq + (index as u64) < end_seq).then(|| (Arc::clone(run), index))
         })
     }
@@ -166,12 +171,13 @@ mod tests {
         let sum: usize = table.runs().iter().map(|run| run.size()).sum();
         assert_eq!(table.size(), sum);
         for seq in [100u64, 4_195, 4_196, 10_099] {
-            let (run, index) = table.find(EventId(u128::from(seq)), u64::MAX).unwrap();
+            let (run, index) =
+                table.find(EventId(u128::from(seq)), u64::MAX, &mut |_| true).unwrap();
             assert_eq!(run.first_seq + index as u64, seq);
             let (at, place) = table.at(seq).unwrap();
             assert_eq!(at.leaf(place), run.leaf(index));
         }
-        assert!(table.find(EventId(10_099), 10_099).is_none());
+        assert!(table.find(EventId(10_099), 10_099, &mut |_| true).is_none());
         assert!(table.at(99).is_none() && table.at(10_100).is_none());
     }
 }

@@ -94,16 +94,25 @@ impl Blocks {
 }
 
 impl Inner {
-    /// Returns the first event that was accepted under an id.
-    pub(crate) fn find(&self, id: EventId) -> Result<Option<Record>, ReadError> {
+    /// Returns the first event that was accepted under an id, of one stream or of all.
+    pub(crate) fn find(
+        &self,
+        id: EventId,
+        stream: Option<&str>,
+    ) -> Result<Option<Record>, ReadError> {
         let visible = self.visible();
         let view = self.view();
+        let is_of = |tags: &[u8]| {
+            // Tags that cannot be read are reported by the record that they belong to.
+            stream.is_none_or(|stream| leaf::tags(tags).is_ok_and(|tags| tags.stream == stream))
+        };
         for stored in &view.segments {
             let mut found: Option<Record> = None;
             for number in stored.segment.find_id(id).map_err(ReadError::Segment)? {
                 let block = self.block(&view, stored, number)?;
                 for row in block.rows_of(id) {
-                    if found.as_ref().is_none_or(|found| block.seq(row) < found.seq) {
+                    let first = found.as_ref().is_none_or(|found| block.seq(row) < found.seq);
+                    if first && is_of(block.tags(row)) {
                         found = Some(self.record_of(stored, &block, row)?);
                     }
                 }
@@ -112,8 +121,9 @@ impl Inner {
                 return Ok(found);
             }
         }
+        let mut wanted = |leaf: &[u8]| leaf::split(leaf).is_ok_and(|parts| is_of(parts.tags));
         for table in &view.tables {
-            if let Some((run, index)) = table.find(id, visible) {
+            if let Some((run, index)) = table.find(id, visible, &mut wanted) {
                 return self.logged(run.first_seq + index as u64, run.leaf(index));
             }
         }
@@ -175,7 +185,15 @@ impl Store {
     /// [`ReadError::Segment`]: it may be in a segment that is damaged. [`ReadError::Changed`]: it
     /// may be among events that are not those that were signed.
     pub fn get(&self, id: EventId) -> Result<Option<Record>, ReadError> {
-        self.inner.find(id)
+        self.inner.find(id, None)
+    }
+
+    /// Returns the first event of a stream that was accepted under an id.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_in(&self, stream: &str, id: EventId) -> Result<Option<Record>, ReadError> {
+        self.inner.find(id, Some(stream))
     }
 
     /// Returns the event at a position; `None` if it was pruned, or does not exist yet.

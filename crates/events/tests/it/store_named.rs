@@ -8,7 +8,7 @@ use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::SimFs;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::{Format, Record};
-use forebay_events::{Options, Store};
+use forebay_events::{EventId, Options, Store};
 
 use crate::store_model::{DIR, START_MS};
 
@@ -82,6 +82,42 @@ fn another_event_under_an_id_is_rejected_and_one_of_another_stream_is_another_ev
     assert!(rejects[0].contains("other contents"), "{rejects:?}");
     let (elsewhere, _) = send(&store, "other", &bulk(0..1, "a"));
     assert_eq!((elsewhere.accepted, elsewhere.duplicates), (1, 0));
+}
+
+#[test]
+fn an_id_is_unique_in_every_stream_that_has_it() {
+    let disk = SimFs::new(1);
+    let mut store = open(&disk);
+    let streams = ["first", "second", "third"];
+    for stream in streams {
+        let (new, _) = send(&store, stream, &bulk(0..50, stream));
+        assert_eq!((new.accepted, new.duplicates), (50, 0), "{stream}");
+    }
+    // From memory, then from the log after a restart, then from a segment.
+    for place in ["memory", "log", "segment"] {
+        match place {
+            "memory" => {}
+            "log" => {
+                drop(store);
+                store = open(&disk);
+            }
+            _ => store.flush().unwrap(),
+        }
+        for stream in streams {
+            let (again, _) = send(&store, stream, &bulk(0..50, stream));
+            assert_eq!((again.accepted, again.duplicates), (0, 50), "{stream} from {place}");
+            let (other, rejects) = send(&store, stream, &bulk(7..8, "other"));
+            assert_eq!((other.accepted, other.rejected), (0, 1), "{stream} from {place}");
+            assert!(rejects[0].contains("other contents"), "{rejects:?}");
+        }
+    }
+    let id = EventId(7);
+    for (seq, stream) in [(7, "first"), (57, "second"), (107, "third")] {
+        assert_eq!(store.get_in(stream, id).unwrap().unwrap().seq(), seq);
+    }
+    assert!(store.get_in("fourth", id).unwrap().is_none());
+    assert_eq!(store.get(id).unwrap().unwrap().seq(), 7);
+    store.close().unwrap();
 }
 
 #[test]
