@@ -203,7 +203,10 @@ impl Ingest {
                     return rejected(&mut intake, &Reject::new(text), beginning(&draft.raw));
                 }
                 Ok(draft) => draft,
-                Err(reject) => return rejected(&mut intake, &reject, record.bytes),
+                Err(reject) => {
+                    let bytes = reject.element.as_deref().unwrap_or(record.bytes);
+                    return rejected(&mut intake, &reject, bytes);
+                }
             };
             match intake.draft(store, &draft, record.line, now_ns) {
                 Ok(Ok(())) => {}

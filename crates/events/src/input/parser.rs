@@ -83,7 +83,8 @@ impl Parser {
     }
 
     /// Passes each event of a record to `take`: of an envelope its elements, of an Elasticsearch
-    /// `_bulk` body the documents. An element that is not an event is passed on as its [`Reject`].
+    /// `_bulk` body the documents. An element that is not an event is passed on as its [`Reject`],
+    /// which has its place and bytes, and affects no other.
     pub fn parse_each(&mut self, line: &[u8], take: &mut dyn FnMut(Result<Draft<'_>, Reject>)) {
         let json = matches!(self.format, Format::Auto | Format::Ndjson | Format::Ocsf);
         let action = match &self.bulk {
@@ -106,7 +107,9 @@ impl Parser {
                 take(Ok(draft));
             }
             Ok(Some(Read::Several(wrapped))) => {
-                let mut each = |element: Element<'_>| take(self.element(element));
+                let mut each = |found: Result<Element<'_>, Reject>| {
+                    take(found.and_then(|element| self.element(element)));
+                };
                 if let Err(reject) = wrapped.each(line, &mut each) {
                     take(Err(reject));
                 }

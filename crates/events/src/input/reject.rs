@@ -1,6 +1,7 @@
 //! Records that could not be parsed, and the file to which they are written.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use base64::Engine as _;
@@ -16,12 +17,20 @@ pub const REJECT_RAW_MAX: usize = 64 * 1024;
 pub struct Reject {
     /// What is wrong, and at which byte or field.
     pub reason: Cow<'static, str>,
+    /// The bytes of the element of an envelope that it is about; `None`: it is about the record.
+    pub element: Option<Vec<u8>>,
 }
 
 impl Reject {
-    /// A reject with its reason.
+    /// A reject of a record, with its reason.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into() }
+        Self { reason: reason.into(), element: None }
+    }
+
+    /// The reject of an element of a record, with its place and bytes.
+    pub(super) fn of_element(self, place: impl Display, bytes: &[u8]) -> Self {
+        let reason = format!("{place}: {}", self.reason).into();
+        Self { reason, element: Some(bytes.to_vec()) }
     }
 }
 

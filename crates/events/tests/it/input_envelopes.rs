@@ -111,7 +111,7 @@ fn lists_in_an_envelope_are_its_elements() {
         descriptions(&[r#"{"Records":[{"a":1},7]}"#]),
         [
             "ndjson -|-|-|- unknown -",
-            "reject: not a JSON object: invalid type: integer `7`, expected an object at byte 1"
+            "reject: element 2: not a JSON object: invalid type: integer `7`, expected an object at byte 1"
         ]
     );
 }
@@ -125,10 +125,65 @@ fn a_loki_push_is_its_lines() {
     assert_eq!(found[1].1, "say \"hi\"");
     assert_eq!(found[1].2, "host=web-1 job=shop level=warn trace=t1");
     assert_eq!(found[2].0, "ndjson t|-|-|- unknown 2024-03-01T12:00:00Z");
-    let bad = descriptions(&[r#"{"streams":[{"stream":{},"values":[["1709294400123456789"]]}]}"#]);
-    assert_eq!(bad, ["reject: not a valid Loki push: a value is not [time, line]"]);
-    let bad = descriptions(&[r#"{"streams":[{"stream":{}}]}"#]);
-    assert_eq!(bad, ["reject: not a valid Loki push: missing field `values`"]);
+}
+
+#[test]
+fn a_bad_element_of_an_envelope_is_one_reject_and_affects_no_other() {
+    let push = r#"{"streams":[{"stream":{},"values":[["1709294400123456789","l1"],[1],["1709294400123456789","l2"],["1709294400123456789","l3",{"t":7}],"l4"]},{"stream":{}},7,{"stream":{"job":7},"values":[["1709294400123456789","l5"]]},{"stream":{},"values":[["1709294400123456789","l6"]]}]}"#;
+    let line = "raw -|-|-|- unknown 2024-03-01T12:00:00.123456789Z";
+    assert_eq!(
+        descriptions(&[push]),
+        [
+            line,
+            "reject: value 2 of stream 1: not a valid value of Loki: it is not [time, line]",
+            line,
+            "reject: value 4 of stream 1: not a valid set of labels: invalid type: integer `7`, expected a string",
+            "reject: value 5 of stream 1: not a valid value of Loki: invalid type: string \"l4\", expected a sequence",
+            "reject: stream 2: not a valid Loki stream: missing field `values`",
+            "reject: stream 3: not a valid Loki stream: it is not an object",
+            "reject: value 1 of stream 4: not a valid set of labels: invalid type: integer `7`, expected a string",
+            line,
+        ]
+    );
+    let logs = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"1709294400123456789"},7,{"timeUnixNano":"1709294400123456789"}]},7]},{"resource":7,"scopeLogs":[{"logRecords":[{}]}]},7,{"scopeLogs":[{"logRecords":[{"timeUnixNano":"1709294400123456789"}]}]}]}"#;
+    let record = "otlp -|-|-|- unknown 2024-03-01T12:00:00.123456789Z";
+    let places: Vec<String> = descriptions(&[logs])
+        .into_iter()
+        .map(|found| found.split(": ").take(2).collect::<Vec<_>>().join(": "))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            record,
+            "reject: record 2 of scope 1 of resource 1",
+            record,
+            "reject: scope 2 of resource 1",
+            "reject: record 1 of scope 1 of resource 2",
+            "reject: resource 3",
+            record,
+        ]
+    );
+    let watch = r#"{"logGroup":"g","logEvents":[{"timestamp":1709294400123,"message":"a"},{"timestamp":1},{"timestamp":1709294400123,"message":"b"}]}"#;
+    let event = "raw -|-|-|- unknown 2024-03-01T12:00:00.123Z";
+    let missing = "reject: element 2: not a valid event of CloudWatch: missing field `message`";
+    assert_eq!(descriptions(&[watch]), [event, missing, event]);
+}
+
+#[test]
+fn a_rejected_element_has_its_own_bytes_not_those_of_the_envelope() {
+    let envelopes = [
+        (r#"{"Records":[{"a":1}, 7 ,{"a":2}]}"#, "7"),
+        (r#"{"streams":[{"stream":{},"values":[["1709294400123456789","l1"],[ 1 ]]}]}"#, "[ 1 ]"),
+        (r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}, [7] ]}]}]}"#, "[7]"),
+        (r#"{"logEvents":[{"message":"a"},{"message":7}]}"#, r#"{"message":7}"#),
+    ];
+    for (envelope, expected) in envelopes {
+        let mut rejected = Vec::new();
+        Parser::at(Format::Auto, NOW_MS).parse_each(envelope.as_bytes(), &mut |draft| {
+            rejected.extend(draft.err().map(|reject| reject.element));
+        });
+        assert_eq!(rejected, [Some(expected.as_bytes().to_vec())], "{envelope}");
+    }
 }
 
 #[test]

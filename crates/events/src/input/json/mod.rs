@@ -25,6 +25,10 @@ use crate::event::Draft;
 const KEPT_MAX: usize = 64;
 
 /// What a JSON record is.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are events, and a box would be an allocation for each"
+)]
 pub(super) enum Read<'a> {
     /// One event.
     One(Draft<'a>),

@@ -3,9 +3,13 @@
 //! `Records` (CloudTrail, S3), `records` (Azure), `items` of a Kubernetes list, `value` (Microsoft
 //! Graph), `logEvents` (CloudWatch), `streams` (Loki's push) and `resourceLogs` (OTLP). What the
 //! envelope says about all of them becomes attributes of each. Traces and metrics are refused.
+//!
+//! Invariant: each element of the list is passed on, as an event or as a reject with its place. One
+//! that is not valid affects no other.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,7 +30,6 @@ type Attributes = Vec<(Cow<'static, str>, Value<'static>)>;
 pub(in crate::input) struct Wrapped<'a> {
     form: Form,
     list: &'a str,
-    attributes: Attributes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,40 @@ enum Form {
     Loki,
     Otlp,
 }
+
+/// Where an element is in its envelope; all count from 1.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::input) enum Place {
+    /// Of a list.
+    Element(usize),
+    /// Of Loki: a stream, and a value of it.
+    Stream(usize),
+    Value(usize, usize),
+    /// Of OTLP: a resource, a scope of it, and a record of that.
+    Resource(usize),
+    Scope(usize, usize),
+    Record(usize, usize, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Element(number) => write!(formatter, "element {number}"),
+            Self::Stream(stream) => write!(formatter, "stream {stream}"),
+            Self::Value(stream, value) => write!(formatter, "value {value} of stream {stream}"),
+            Self::Resource(resource) => write!(formatter, "resource {resource}"),
+            Self::Scope(resource, scope) => {
+                write!(formatter, "scope {scope} of resource {resource}")
+            }
+            Self::Record(resource, scope, record) => {
+                write!(formatter, "record {record} of scope {scope} of resource {resource}")
+            }
+        }
+    }
+}
+
+/// Takes the elements of an envelope.
+type Take<'t, 'a> = &'t mut dyn FnMut(Result<Element<'a>, Reject>);
 
 /// One event of an envelope.
 pub(in crate::input) struct Element<'a> {
@@ -52,6 +89,8 @@ pub(in crate::input) struct Element<'a> {
     pub(in crate::input) complete: bool,
     /// Whether it must be a JSON object.
     pub(in crate::input) object: bool,
+    /// Where it is.
+    pub(in crate::input) place: Place,
 }
 
 impl<'a> Fields<'a> {
@@ -71,7 +110,7 @@ impl<'a> Fields<'a> {
             .or_else(|| of(Form::Objects, Slot::Items).filter(|_| list_kind))
             .or_else(|| of(Form::Objects, Slot::Value).filter(|_| !timed()));
         let Some((form, list)) = found else { return Ok(None) };
-        Ok(Some(Wrapped { form, list, attributes: Vec::new() }))
+        Ok(Some(Wrapped { form, list }))
     }
 
     /// A list that begins with an object, or an empty one of a key that only envelopes have.
@@ -84,31 +123,31 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Wrapped<'a> {
-    /// Passes each event to `take`.
+    /// Passes each event to `take`, and what is none as a reject.
     ///
     /// # Errors
-    /// The envelope is not of its form; some events may have been passed on.
-    pub(in crate::input) fn each(
-        self,
-        record: &'a [u8],
-        take: &mut dyn FnMut(Element<'a>),
-    ) -> Result<(), Reject> {
-        match self.form {
-            Form::Objects => {
-                for raw in read::<Vec<&RawValue>>(self.list, "list")? {
+    /// The envelope has no list: nothing was passed on.
+    pub(in crate::input) fn each(self, record: &'a [u8], take: Take<'_, 'a>) -> Result<(), Reject> {
+        let list = read::<Vec<&'a RawValue>>(self.list, "list")?;
+        if self.form == Form::Otlp {
+            for (number, raw) in (1..).zip(list) {
+                resource(number, raw, take);
+            }
+            return Ok(());
+        }
+        let shared = match self.form {
+            Form::LogEvents => cloudwatch_attributes(record),
+            _ => Vec::new(),
+        };
+        for (number, raw) in (1..).zip(list) {
+            let place = Place::Element(number);
+            match self.form {
+                Form::Loki => stream(number, raw, take),
+                Form::LogEvents => take(log_event(place, raw, &shared).map_err(at(place, raw))),
+                _ => {
                     let raw = raw.get().as_bytes().into();
-                    take(Element { object: true, ..Element::plain(raw, Draft::default()) });
-                }
-            }
-            Form::LogEvents => cloudwatch(self.list, record, take)?,
-            Form::Loki => {
-                for stream in read::<Vec<LokiStream<'a>>>(self.list, "Loki push")? {
-                    loki(&stream, take)?;
-                }
-            }
-            Form::Otlp => {
-                for resource in read::<Vec<ResourceLogs<'a>>>(self.list, "OTLP logs")? {
-                    otlp(&resource, &self.attributes, take)?;
+                    let element = Element::plain(place, raw, Draft::default());
+                    take(Ok(Element { object: true, ..element }));
                 }
             }
         }
@@ -117,9 +156,14 @@ impl<'a> Wrapped<'a> {
 }
 
 impl<'a> Element<'a> {
-    fn plain(raw: Cow<'a, [u8]>, known: Draft<'static>) -> Self {
-        Self { raw, when: None, known, complete: false, object: false }
+    fn plain(place: Place, raw: Cow<'a, [u8]>, known: Draft<'static>) -> Self {
+        Self { raw, when: None, known, complete: false, object: false, place }
     }
+}
+
+/// Adds the place and the bytes to a reject.
+fn at(place: Place, raw: &RawValue) -> impl FnOnce(Reject) -> Reject {
+    move |reject| reject.of_element(place, raw.get().as_bytes())
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T, Reject> {
@@ -128,6 +172,14 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T, Reject> 
         let reason = text.split(" at line ").next().unwrap_or_default();
         Reject::new(format!("not a valid {what}: {reason}"))
     })
+}
+
+/// Reads an object: a structure would be read from an array, too.
+fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue, what: &str) -> Result<T, Reject> {
+    if !raw.get().starts_with('{') {
+        return Err(Reject::new(format!("not a valid {what}: it is not an object")));
+    }
+    read(raw.get(), what)
 }
 
 /// Adds an attribute, if it fits.
@@ -156,77 +208,90 @@ struct LogEvent<'a> {
     message: String,
 }
 
-fn cloudwatch<'a>(
-    list: &'a str,
-    record: &'a [u8],
-    take: &mut dyn FnMut(Element<'a>),
-) -> Result<(), Reject> {
+fn cloudwatch_attributes(record: &[u8]) -> Attributes {
     let mut attributes = Vec::new();
     for key in ["logGroup", "logStream", "owner"] {
         if let Some(value) = super::value_at(record, key).and_then(plain) {
             add(&mut attributes, key, text(&value));
         }
     }
-    for event in read::<Vec<LogEvent<'a>>>(list, "list of CloudWatch")? {
-        let known = Draft { attributes: attributes.clone(), ..Draft::default() };
-        let when = event.timestamp.and_then(|value| time::text(&plain(value.get())?, None));
-        take(Element { when, ..Element::plain(event.message.into_bytes().into(), known) });
-    }
-    Ok(())
+    attributes
+}
+
+fn log_event<'a>(
+    place: Place,
+    raw: &'a RawValue,
+    shared: &Attributes,
+) -> Result<Element<'a>, Reject> {
+    let event: LogEvent<'a> = object(raw, "event of CloudWatch")?;
+    let known = Draft { attributes: shared.clone(), ..Draft::default() };
+    let when = event.timestamp.and_then(|value| time::text(&plain(value.get())?, None));
+    Ok(Element { when, ..Element::plain(place, event.message.into_bytes().into(), known) })
 }
 
 #[derive(Deserialize)]
 struct LokiStream<'a> {
-    #[serde(default)]
-    stream: BTreeMap<String, String>,
+    #[serde(default, borrow)]
+    stream: Option<&'a RawValue>,
     #[serde(borrow)]
-    values: Vec<Vec<&'a RawValue>>,
+    values: Vec<&'a RawValue>,
 }
 
-fn loki<'a>(stream: &LokiStream<'a>, take: &mut dyn FnMut(Element<'a>)) -> Result<(), Reject> {
-    let mut labels = Vec::new();
-    for (key, value) in &stream.stream {
-        add(&mut labels, key, text(value));
+type Labels = BTreeMap<String, String>;
+
+fn stream<'a>(number: usize, raw: &'a RawValue, take: Take<'_, 'a>) {
+    let LokiStream { stream, values } = match object(raw, "Loki stream") {
+        Ok(stream) => stream,
+        Err(reject) => return take(Err(at(Place::Stream(number), raw)(reject))),
+    };
+    let labels = stream.map_or(Ok(Labels::new()), |labels| read(labels.get(), "set of labels"));
+    for (value, raw) in (1..).zip(values) {
+        let place = Place::Value(number, value);
+        let found = labels.as_ref().map_err(Clone::clone);
+        take(found.and_then(|labels| loki(place, raw, labels)).map_err(at(place, raw)));
+    }
+}
+
+fn loki<'a>(place: Place, raw: &'a RawValue, labels: &Labels) -> Result<Element<'a>, Reject> {
+    let value: Vec<&'a RawValue> = read(raw.get(), "value of Loki")?;
+    let [when, line, more @ ..] = value.as_slice() else {
+        return Err(Reject::new("not a valid value of Loki: it is not [time, line]"));
+    };
+    let Ok(line) = serde_json::from_str::<String>(line.get()) else {
+        return Err(Reject::new("not a valid value of Loki: its line is not a text"));
+    };
+    let mut attributes = Vec::new();
+    for (key, value) in labels {
+        add(&mut attributes, key, text(value));
+    }
+    if let Some(more) = more.first() {
+        for (key, value) in &read::<Labels>(more.get(), "set of labels")? {
+            add(&mut attributes, key, text(value));
+        }
     }
     let label = |keys: &[&str]| {
-        let found = keys.iter().find_map(|key| stream.stream.get(*key));
+        let found = keys.iter().find_map(|key| labels.get(*key));
         fitting(Cow::Owned(found.cloned().unwrap_or_default()))
     };
-    for value in &stream.values {
-        let [when, line, more @ ..] = value.as_slice() else {
-            return Err(Reject::new("not a valid Loki push: a value is not [time, line]"));
-        };
-        let Ok(line) = serde_json::from_str::<String>(line.get()) else {
-            return Err(Reject::new("not a valid Loki push: a line is not a text"));
-        };
-        let mut attributes = labels.clone();
-        if let Some(more) = more.first() {
-            let more = read::<BTreeMap<String, String>>(more.get(), "Loki push")?;
-            for (key, value) in &more {
-                add(&mut attributes, key, text(value));
-            }
-        }
-        let level = ["level", "detected_level", "severity"];
-        let known = Draft {
-            host: label(&["host", "hostname", "node_name", "node", "instance"]),
-            kind: label(&["job", "service_name", "app"]),
-            severity: severity::word(&label(&level)).unwrap_or_default(),
-            attributes,
-            ..Draft::default()
-        };
-        let when = plain(when.get()).and_then(|text| time::text(&text, None));
-        take(Element { when, ..Element::plain(line.into_bytes().into(), known) });
-    }
-    Ok(())
+    let level = ["level", "detected_level", "severity"];
+    let known = Draft {
+        host: label(&["host", "hostname", "node_name", "node", "instance"]),
+        kind: label(&["job", "service_name", "app"]),
+        severity: severity::word(&label(&level)).unwrap_or_default(),
+        attributes,
+        ..Draft::default()
+    };
+    let when = plain(when.get()).and_then(|text| time::text(&text, None));
+    Ok(Element { when, ..Element::plain(place, line.into_bytes().into(), known) })
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceLogs<'a> {
-    #[serde(default)]
-    resource: Resource,
+    #[serde(default, borrow)]
+    resource: Option<&'a RawValue>,
     #[serde(default, borrow, alias = "instrumentationLibraryLogs", alias = "scope_logs")]
-    scope_logs: Vec<ScopeLogs<'a>>,
+    scope_logs: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -238,8 +303,8 @@ struct Resource {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ScopeLogs<'a> {
-    #[serde(default)]
-    scope: Scope,
+    #[serde(default, borrow)]
+    scope: Option<&'a RawValue>,
     #[serde(default, borrow, alias = "log_records", alias = "logs")]
     log_records: Vec<&'a RawValue>,
 }
@@ -274,31 +339,59 @@ struct LogRecord {
     attributes: Vec<KeyValue>,
 }
 
-fn otlp<'a>(
-    logs: &ResourceLogs<'a>,
-    shared: &Attributes,
-    take: &mut dyn FnMut(Element<'a>),
-) -> Result<(), Reject> {
-    let mut resource = shared.clone();
-    for KeyValue { key, value } in &logs.resource.attributes {
-        if let Some(value) = any_value(value) {
-            add(&mut resource, key, value);
+fn resource<'a>(number: usize, raw: &'a RawValue, take: Take<'_, 'a>) {
+    let ResourceLogs { resource, scope_logs } = match object(raw, "resource of OTLP") {
+        Ok(logs) => logs,
+        Err(reject) => return take(Err(at(Place::Resource(number), raw)(reject))),
+    };
+    let attributes = resource_attributes(resource);
+    for (scope, raw) in (1..).zip(scope_logs) {
+        let logs: ScopeLogs<'a> = match object(raw, "scope of OTLP") {
+            Ok(logs) => logs,
+            Err(reject) => {
+                take(Err(at(Place::Scope(number, scope), raw)(reject)));
+                continue;
+            }
+        };
+        let attributes = attributes.clone().and_then(|mut attributes| {
+            let named = logs.scope.map_or(Ok(Scope::default()), |scope| {
+                object::<Scope>(scope, "description of a scope")
+            })?;
+            if !named.name.is_empty() {
+                add(&mut attributes, "scope.name", text(&named.name));
+            }
+            Ok(attributes)
+        });
+        for (record, raw) in (1..).zip(logs.log_records) {
+            let place = Place::Record(number, scope, record);
+            let element = attributes.clone().and_then(|attributes| {
+                let record: LogRecord = object(raw, "OTLP log record")?;
+                Ok(otlp_record(place, raw.get(), &record, attributes))
+            });
+            take(element.map_err(at(place, raw)));
         }
     }
-    for scope in &logs.scope_logs {
-        let mut attributes = resource.clone();
-        if !scope.scope.name.is_empty() {
-            add(&mut attributes, "scope.name", text(&scope.scope.name));
-        }
-        for raw in &scope.log_records {
-            let record: LogRecord = read(raw.get(), "OTLP log record")?;
-            take(otlp_record(raw.get(), &record, attributes.clone()));
-        }
-    }
-    Ok(())
 }
 
-fn otlp_record<'a>(raw: &'a str, record: &LogRecord, attributes: Attributes) -> Element<'a> {
+fn resource_attributes(resource: Option<&RawValue>) -> Result<Attributes, Reject> {
+    let mut attributes = Vec::new();
+    if let Some(resource) = resource {
+        let found: Resource = object(resource, "description of a resource")?;
+        for KeyValue { key, value } in &found.attributes {
+            if let Some(value) = any_value(value) {
+                add(&mut attributes, key, value);
+            }
+        }
+    }
+    Ok(attributes)
+}
+
+fn otlp_record<'a>(
+    place: Place,
+    raw: &'a str,
+    record: &LogRecord,
+    attributes: Attributes,
+) -> Element<'a> {
     let number = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => Some(text.clone()),
         serde_json::Value::Number(number) => Some(number.to_string()),
@@ -335,7 +428,7 @@ fn otlp_record<'a>(raw: &'a str, record: &LogRecord, attributes: Attributes) -> 
         ..Draft::default()
     };
     let when = when(&record.time_unix_nano).or_else(|| when(&record.observed_time_unix_nano));
-    Element { when, complete: true, ..Element::plain(raw.as_bytes().into(), draft) }
+    Element { when, complete: true, ..Element::plain(place, raw.as_bytes().into(), draft) }
 }
 
 fn as_text(value: Value<'static>) -> Option<String> {

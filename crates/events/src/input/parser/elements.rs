@@ -13,13 +13,18 @@ use crate::input::{Format, Reject, json, pairs, syslog};
 impl Parser {
     /// Returns the draft of an element of an envelope.
     pub(super) fn element<'a>(&self, element: Element<'a>) -> Result<Draft<'a>, Reject> {
-        let Element { raw: bytes, when, known, complete, object } = element;
+        let Element { raw: bytes, when, known, complete, object, place } = element;
+        let reject = |reject: Reject, bytes: &[u8]| reject.of_element(place, bytes);
         let mut draft: Draft<'a> = if complete {
             known
         } else {
             let read = match &bytes {
-                Cow::Borrowed(line) => self.inner(line, object)?,
-                Cow::Owned(line) => owned(self.inner(line, object)?),
+                Cow::Borrowed(line) => {
+                    self.inner(line, object).map_err(|error| reject(error, line))?
+                }
+                Cow::Owned(line) => {
+                    owned(self.inner(line, object).map_err(|error| reject(error, line))?)
+                }
             };
             let fill = |own: Cow<'a, str>, shared| if own.is_empty() { shared } else { own };
             Draft {
