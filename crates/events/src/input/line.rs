@@ -14,6 +14,8 @@ use crate::event::{Draft, Severity};
 const WORDS_MAX: usize = 8;
 const BARE_WORDS_MAX: usize = 2;
 const LEAD_MAX: usize = 300;
+/// Maximum number of bytes before the request of an access log: Apache's and nginx's for a header.
+const NAMES_SIZE_MAX: usize = 16 * 1024;
 /// Words before a time that is not the event's.
 const OTHER: [&[u8]; 14] = [
     b"expires", b"expiry", b"until", b"since", b"before", b"after", b"from", b"to", b"by", b"on",
@@ -65,17 +67,25 @@ pub(super) fn stamped(when: Option<When>) -> Draft<'static> {
 
 /// Common Log Format: a client, two names, a time in brackets and a request in quotes; the
 /// combined format adds the virtual host before it.
+///
+/// A client chooses the second name, which may have brackets: the time is the last one before the
+/// request. Servers escape quotes in names.
 pub(super) fn access(line: &[u8]) -> Option<Draft<'_>> {
-    let start = line.get(..LEAD_MAX).unwrap_or(line);
-    let open = memchr::memchr(b'[', start)?;
-    if !start.get(open + 1).is_some_and(u8::is_ascii_digit) {
-        return None;
-    }
-    let (when, rest) = time::leading(line.get(open..)?, None)?;
-    let bracketed = line.get(line.len() - rest.len() - 1) == Some(&b']');
-    if !bracketed || !rest.starts_with(b" ") || !when.zoned {
-        return None;
-    }
+    memchr::memchr(b'[', line.get(..LEAD_MAX).unwrap_or(line))?;
+    let start = line.get(..NAMES_SIZE_MAX).unwrap_or(line);
+    let request = memchr::memmem::find(start, b" \"");
+    let time_at = |open: usize| {
+        let (when, rest) = time::leading(line.get(open..)?, None)?;
+        let bracketed = line.get(line.len() - rest.len() - 1) == Some(&b']');
+        (bracketed && rest.starts_with(b" ") && when.zoned).then_some((open, when, rest))
+    };
+    let begins_time = |open: &usize| line.get(*open + 1).is_some_and(|byte| byte.is_ascii_digit());
+    let (open, when, rest) = match request {
+        Some(end) => {
+            memchr::memrchr_iter(b'[', start.get(..end)?).filter(begins_time).find_map(time_at)?
+        }
+        None => memchr::memchr(b'[', start).filter(begins_time).and_then(time_at)?,
+    };
     let mut words = line.get(..open)?.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let (first, second) = (words.next()?, words.next());
     let client = address(fitting_bytes(first));

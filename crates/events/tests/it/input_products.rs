@@ -10,7 +10,7 @@ use super::input::NOW_MS;
 /// no time that is certain.
 type Sample = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-fn described(draft: &Draft<'_>) -> String {
+pub(crate) fn described(draft: &Draft<'_>) -> String {
     let Some(ns) = draft.timestamp_ns else { return "received".to_owned() };
     let time = jiff::Timestamp::from_nanosecond(ns.into()).unwrap();
     format!("{} {time}", draft.time_source.name())

@@ -7,6 +7,7 @@ mod input_envelopes;
 mod input_hostile;
 mod input_products;
 mod input_split;
+mod input_times;
 mod merkle;
 mod merkle_vectors;
 mod store_addresses;

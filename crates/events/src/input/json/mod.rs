@@ -13,11 +13,13 @@ mod wrapped;
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use self::keys::{Group, SLOTS, Slot, Want, want};
 pub(super) use self::wrapped::{Element, Wrapped};
+use super::time::{self, When};
 use super::{Format, Reject};
 use crate::event::Draft;
 
@@ -62,6 +64,9 @@ pub(super) fn parse<'a>(
         Format::Suricata => map::suricata(&fields),
         _ => map::ndjson(&fields),
     };
+    if general && let Some(when) = fields.splunk_time(line) {
+        map::stamp(&mut draft, Some(when));
+    }
     if draft.timestamp_ns.is_none() && general {
         if let Some(inner) = fields.text(Slot::Message).and_then(|text| embedded(&text)) {
             map::merge(&mut draft, inner);
@@ -97,6 +102,26 @@ pub(super) fn plain(value: &str) -> Option<Cow<'_, str>> {
         [b'-' | b'0'..=b'9', ..] => Some(Cow::Borrowed(value)),
         _ => None,
     }
+}
+
+/// An event in the envelope of Splunk's HTTP event collector, which has no other members.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Collected<'a> {
+    #[serde(borrow)]
+    time: &'a RawValue,
+    #[serde(borrow)]
+    event: &'a RawValue,
+    #[serde(rename = "host")]
+    _host: Option<IgnoredAny>,
+    #[serde(rename = "source")]
+    _source: Option<IgnoredAny>,
+    #[serde(rename = "sourcetype")]
+    _sourcetype: Option<IgnoredAny>,
+    #[serde(rename = "index")]
+    _index: Option<IgnoredAny>,
+    #[serde(rename = "fields")]
+    _fields: Option<IgnoredAny>,
 }
 
 /// The values of a record that are used, as JSON.
@@ -157,6 +182,19 @@ impl<'a> Fields<'a> {
     fn json(&self, slot: Slot) -> Option<&'a str> {
         let place = usize::from(self.places[slot as usize]).checked_sub(1)?;
         self.kept.get(place).copied()
+    }
+
+    /// The time in Splunk's envelope, if a time that may be from the event in it was preferred.
+    fn splunk_time(&self, line: &[u8]) -> Option<When> {
+        let inner = [Slot::EventTime, Slot::TimeCreated, Slot::UtcTime];
+        if !self.has(Slot::Time) || !inner.into_iter().any(|slot| self.has(slot)) {
+            return None;
+        }
+        let Collected { time, event, .. } = serde_json::from_slice(line).ok()?;
+        if !event.get().starts_with('{') {
+            return None;
+        }
+        time::text(&plain(time.get())?, None)
     }
 
     fn looks_like(&self) -> Format {

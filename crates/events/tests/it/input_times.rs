@@ -1,0 +1,55 @@
+//! Which of several times in a record is the event's: none that a client or a local user chooses, where
+//! the server or the logger states one.
+
+use forebay_events::input::{Format, Mapping, Parser};
+
+use super::input::NOW_MS;
+use super::input_products::described;
+
+/// The source and time of a record under `auto`.
+fn time(line: &str) -> String {
+    described(&Parser::at(Format::Auto, NOW_MS).parse(line.as_bytes()).unwrap().unwrap())
+}
+
+/// The same with the time in a field that the operator names.
+fn time_with_field(line: &str, field: &str) -> String {
+    let mapping = Mapping { time_field: Some(field.to_owned()), ..Mapping::default() };
+    let mut parser = Parser::at(Format::Auto, NOW_MS).with_mapping(mapping);
+    described(&parser.parse(line.as_bytes()).unwrap().unwrap())
+}
+
+#[test]
+fn a_name_in_an_access_log_does_not_choose_the_time() {
+    let expected = "event 2023-10-10T11:55:36Z";
+    let long = "x".repeat(2_000);
+    for name in [
+        "bob",
+        "bob [01/Jan/2001:00:00:00 +0000]",
+        "[01/Jan/2001:00:00:00 +0000] bob",
+        "[01/Jan/2001:00:00:00 +0000] [bob",
+        "[x",
+        &format!("[01/Jan/2001:00:00:00 +0000] {long}"),
+    ] {
+        let line =
+            format!("192.0.2.4 - {name} [10/Oct/2023:13:55:36 +0200] \"GET / HTTP/1.0\" 401 1");
+        assert_eq!(time(&line), expected, "{name:.60}");
+    }
+    // What follows the time chooses nothing either.
+    let line =
+        "192.0.2.4 - - [10/Oct/2023:13:55:36 +0200] \"GET / [01/Jan/2001:00:00:00 +0000] \" 400 1";
+    assert_eq!(time(line), expected);
+}
+
+#[test]
+fn the_time_of_splunks_envelope_precedes_those_in_its_event() {
+    let line = r#"{"time":1696946136,"host":"h1","event":{"time":"2020-01-01T00:00:00Z","a":1}}"#;
+    assert_eq!(time(line), "event 2023-10-10T13:55:36Z");
+    let text = r#"{"time":"1696946136.5","sourcetype":"x","event":{"ts":"2020-01-01T00:00:00Z"}}"#;
+    assert_eq!(time(text), "event 2023-10-10T13:55:36.5Z");
+    assert_eq!(time_with_field(line, "event.time"), "event 2020-01-01T00:00:00Z");
+    // A record that is no such envelope, and one without its time.
+    let other = r#"{"time":1696946136,"id":7,"event":{"time":"2020-01-01T00:00:00Z"}}"#;
+    assert_eq!(time(other), "event 2020-01-01T00:00:00Z");
+    let untimed = r#"{"host":"h1","event":{"time":"2020-01-01T00:00:00Z"}}"#;
+    assert_eq!(time(untimed), "event 2020-01-01T00:00:00Z");
+}
