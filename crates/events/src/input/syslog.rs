@@ -16,6 +16,9 @@ use crate::event::{Draft, Severity};
 pub(super) struct Header<'a> {
     pub(super) severity: Severity,
     pub(super) when: Option<When>,
+    /// Whether the time has a year and an offset, and is followed by a message: nothing in the
+    /// message then replaces it.
+    pub(super) is_complete: bool,
     pub(super) host: &'a str,
     pub(super) app: &'a str,
     message_id: &'a str,
@@ -135,16 +138,19 @@ fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     if timestamp.first().is_some_and(u8::is_ascii_digit) && !timestamp.contains(&b'-') {
         // Meraki: a number of seconds, the device and a type, and then the message.
         let (host, app) = (fitting_bytes(host), fitting_bytes(app));
-        return Ok(Header { when, host, app, content: rest, ..Header::default() });
+        let is_complete = when.is_some();
+        return Ok(Header { when, is_complete, host, app, content: rest, ..Header::default() });
     }
     field("PROCID")?;
     let message_id = field("MSGID")?;
     let content = after_structured_data(rest)
         .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor complete elements in []"))?;
     // Check Point writes its pairs where structured data belongs, and no message.
-    let content = if content.is_empty() { rest } else { content };
+    let is_message = !content.is_empty();
+    let content = if is_message { content } else { rest };
     Ok(Header {
         when,
+        is_complete: is_message && when.is_some_and(|when| when.zoned),
         host: fitting_bytes(host),
         app: fitting_bytes(app),
         message_id: fitting_bytes(message_id),
@@ -190,6 +196,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
         if let [b'*' | b'.', unmarked @ ..] = cursor.rest {
             cursor.rest = unmarked;
         }
+        let written = cursor;
         let number = cursor.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         when = match number {
             0..10 => time::read(&mut cursor, Some(now_ms)),
@@ -198,7 +205,10 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
                 when
             }),
         };
-        if when.is_some() {
+        if let Some(found) = when {
+            // A time that is read without a clock has a year.
+            let dated = || number >= 10 || time::read(&mut { written }, None).is_some();
+            header.is_complete = found.zoned && dated();
             break;
         }
         // `29: `, `: ` or `device: ` may precede the time.

@@ -53,3 +53,69 @@ fn the_time_of_splunks_envelope_precedes_those_in_its_event() {
     let untimed = r#"{"host":"h1","event":{"time":"2020-01-01T00:00:00Z"}}"#;
     assert_eq!(time(untimed), "event 2020-01-01T00:00:00Z");
 }
+
+#[test]
+fn a_message_does_not_replace_the_time_of_a_complete_header() {
+    let expected = "event 2023-10-10T13:55:36Z";
+    for message in [
+        "2020-01-01T00:00:00Z hello",
+        // Not even one that is near.
+        "2023-10-10T13:50:00Z hello",
+        "type=X msg=audit(1577836800.123:1): x",
+        r#"{"timestamp":"2020-01-01T00:00:00Z"}"#,
+        "time=2020-01-01T00:00:00Z level=info",
+        "192.0.2.4 - - [01/Jan/2020:00:00:00 +0000] \"GET / HTTP/1.1\" 200 5",
+    ] {
+        for header in [
+            "<34>1 2023-10-10T13:55:36Z host app - - -",
+            "<34>1 2023-10-10T15:55:36+02:00 host app 7 - [a@1 b=\"c\"]",
+            "<34>2023-10-10T13:55:36Z host app[1]:",
+            "<34>Oct 10 2023 13:55:36 UTC host app[1]:",
+            "2023-10-10T13:55:36Z host app[1]:",
+        ] {
+            let line = format!("{header} {message}");
+            assert_eq!(time(&line), expected, "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_message_replaces_the_time_of_an_incomplete_header_within_a_day() {
+    let json = |time: &str| format!(r#"{{"timestamp":"{time}"}}"#);
+    let near = "event 2023-10-10T13:50:00.5Z";
+    let own = "assumed 2023-10-10T13:55:36Z";
+    for header in [
+        "<34>Oct 10 13:55:36 host app:",
+        "<34>Oct 10 2023 13:55:36 host app:",
+        "<34>1 2023-10-10T13:55:36 host app - - -",
+        "Oct 10 13:55:36 host app:",
+    ] {
+        for (message, expected) in [
+            (json("2023-10-10T13:50:00.5Z"), near),
+            ("2023-10-10T13:50:00.5Z hello".to_owned(), near),
+            (json("2023-10-11T13:55:37Z"), own),
+            (json("2020-01-01T00:00:00Z"), own),
+            // The day of another year is not near.
+            (json("2020-10-10T13:50:00.5Z"), own),
+            ("2020-01-01T00:00:00Z hello".to_owned(), own),
+            ("type=X msg=audit(1577836800.123:1): x".to_owned(), own),
+        ] {
+            assert_eq!(time(&format!("{header} {message}")), expected, "{header} {message}");
+        }
+    }
+    // An offset without a year.
+    let line = r#"<34>Oct 10 13:55:36 UTC host app: {"timestamp":"2023-10-10T13:50:00.5Z"}"#;
+    assert_eq!(time(line), near);
+}
+
+#[test]
+fn the_operator_may_name_the_field_of_a_message_that_has_the_time() {
+    for line in [
+        r#"<34>1 2023-10-10T13:55:36Z host app - - - {"seen":"2020-01-01T00:00:00Z"}"#,
+        r#"2023-10-10T13:55:36Z host app[1]: {"seen":"2020-01-01T00:00:00Z"}"#,
+        "<34>1 2023-10-10T13:55:36Z host app - - - level=info seen=2020-01-01T00:00:00Z",
+    ] {
+        assert_eq!(time(line), "event 2023-10-10T13:55:36Z", "{line}");
+        assert_eq!(time_with_field(line, "seen"), "event 2020-01-01T00:00:00Z", "{line}");
+    }
+}

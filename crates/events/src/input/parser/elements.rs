@@ -87,6 +87,9 @@ impl Parser {
             if looks_like_json(line) {
                 return json::value_at(line, path).and_then(json::plain);
             }
+            if let Some(object) = object_in(line, self.now_ms) {
+                return json::value_at(object, path).and_then(json::plain);
+            }
             let text = std::str::from_utf8(line).ok()?;
             pairs::value_of(text, path).map(Cow::Borrowed)
         };
@@ -110,6 +113,16 @@ impl Parser {
         }
         draft
     }
+}
+
+/// The JSON object that is the message of a syslog line.
+fn object_in(line: &[u8], now_ms: i64) -> Option<&[u8]> {
+    if syslog::priority(line).is_none() && !syslog::begins_with_time(line) {
+        return None;
+    }
+    let message = syslog::header(line, now_ms).ok()?.message();
+    let message = message.strip_prefix(b"@cee:").unwrap_or(message).trim_ascii_start();
+    looks_like_json(message).then_some(message)
 }
 
 /// A draft that borrows nothing.

@@ -45,15 +45,15 @@ impl Parser {
         }
     }
 
-    /// Parses a syslog message. The time of a body that is itself an event precedes that of
-    /// the header, and so do its host and type.
+    /// Parses a syslog message. The host and type of a body that is itself an event precede those
+    /// of the header, and its time that of a header which is not complete.
     pub(super) fn syslog<'a>(&self, line: &'a [u8], depth: u8) -> Result<Draft<'a>, Reject> {
         let header = syslog::header(line, self.now_ms)?;
         let mut draft = header.draft();
         draft.format = Cow::Borrowed(Format::Syslog.name());
         draft.raw = Cow::Borrowed(line);
         if let Some(inner) = self.body(header.message(), depth) {
-            self.combine(&mut draft, inner, header.when);
+            self.combine(&mut draft, inner, &header);
         }
         Ok(draft)
     }
@@ -76,27 +76,32 @@ impl Parser {
         line::read(body, self.now_ms)
     }
 
-    /// Adds the draft of a body to that of its header. A time that the body merely mentions counts
-    /// only near that of the header.
-    fn combine<'a>(&self, draft: &mut Draft<'a>, inner: line::Parsed<'a>, header: Option<When>) {
-        const NEAR_NS: u64 = 26 * 3_600 * 1_000_000_000;
-        const YEAR_NS: u64 = 31_556_952 * 1_000_000_000;
+    /// Adds the draft of a body to that of its header.
+    ///
+    /// Any program and user of a machine can log a body, so its time counts only for a header that
+    /// lacks the year or the offset, and near that of the header; one that the body merely mentions
+    /// only if it is more exact.
+    fn combine<'a>(
+        &self,
+        draft: &mut Draft<'a>,
+        inner: line::Parsed<'a>,
+        header: &syslog::Header<'_>,
+    ) {
+        const NEAR_NS: u64 = 24 * 3_600 * 1_000_000_000;
         let line::Parsed { certain: strong, leading, draft: inner, .. } = inner;
         if let Some(ns) = inner.timestamp_ns {
             let zoned = inner.time_source == TimeSource::Event;
             let own = When { ns, zoned };
             let when = match &self.mapping.zone {
-                None => own.aligned(header),
+                None => own.aligned(header.when),
                 Some(_) => own,
             };
-            let apart = header.map_or(0, |header| header.ns.abs_diff(when.ns));
-            // The year of a header may have been completed: then the day of the year is near.
-            let guessed = header.is_some_and(|header| !header.zoned);
-            let in_year = apart % YEAR_NS;
-            let same_day = guessed && in_year.min(YEAR_NS - in_year) <= 2 * NEAR_NS;
-            let near = apart <= NEAR_NS || same_day;
-            let better = when.zoned && (leading || near) || guessed && leading && near;
-            if strong || header.is_none() || better {
+            let counts = header.when.is_none_or(|header_when| {
+                let near = header_when.ns.abs_diff(when.ns) <= NEAR_NS;
+                let better = when.zoned || !header_when.zoned && leading;
+                !header.is_complete && near && (strong || better)
+            });
+            if counts {
                 draft.timestamp_ns = Some(when.ns);
                 draft.time_source = when.source();
             }
