@@ -190,7 +190,7 @@ fn text(line: &[u8], now_ms: i64) -> Option<(bool, Draft<'_>)> {
             // A number counts only at the very start.
             let number = |here: &[u8]| here.iter().take_while(|it| it.is_ascii_digit()).count() > 8;
             if let Some((when, rest)) = found.filter(|_| word == 0 || !number(here)) {
-                return Some((word == 0, after_time(when, rest)));
+                return Some((word == 0, after_time(when, here, rest)));
             }
         } else {
             memchr::memchr(b'[', start.get(from..)?)?;
@@ -210,18 +210,13 @@ fn text(line: &[u8], now_ms: i64) -> Option<(bool, Draft<'_>)> {
 }
 
 /// What customarily follows a time: a level, a module with its level (Apache), a client.
-fn after_time(when: When, rest: &[u8]) -> Draft<'_> {
+///
+/// * `here`: from the time on.
+fn after_time<'a>(when: When, here: &[u8], rest: &'a [u8]) -> Draft<'a> {
     let start = rest.get(..LEAD_MAX).unwrap_or(rest);
-    let (mut level, mut kind) = (Severity::Unknown, "");
-    for word in start.split(|byte| b" \t,|".contains(byte)).filter(|word| !word.is_empty()).take(4)
-    {
-        let bare = fitting_bytes(word).trim_matches(['[', ']', ':', '(', ')', '<', '>', '"', '-']);
-        let (module, name) = bare.split_once(':').unwrap_or(("", bare));
-        if let Some(found) = severity::word(name) {
-            (level, kind) = (found, module);
-            break;
-        }
-    }
+    // Go's logger writes no level, and the message after a date with slashes.
+    let plain = here.get(4) != Some(&b'/');
+    let (level, kind) = level(start, plain).unwrap_or_default();
     let client = [&b"[client "[..], b"client: "].iter().find_map(|mark| {
         let at = memchr::memmem::find(start, mark)?;
         let text = start.get(at + mark.len()..)?;
@@ -229,4 +224,35 @@ fn after_time(when: When, rest: &[u8]) -> Draft<'_> {
         address(fitting_bytes(text.get(..end)?))
     });
     Draft { kind: Cow::Borrowed(kind), ip: client, severity: level, ..stamped(Some(when)) }
+}
+
+/// The level among the first words after a time, and the module before it: in brackets, before a
+/// colon, in capitals, or as the first word. Any other word is the message's.
+///
+/// * `plain`: whether it may also be a word as messages have it.
+fn level(text: &[u8], plain: bool) -> Option<(Severity, &str)> {
+    const LEVEL_WORDS_MAX: usize = 4;
+    let words = text.split(|byte| b" \t,|".contains(byte)).filter(|word| !word.is_empty());
+    let mut marked = true;
+    for (index, word) in words.take(LEVEL_WORDS_MAX).enumerate() {
+        let bare = fitting_bytes(word).trim_matches(['[', ']', ':', '(', ')', '<', '>', '"', '-']);
+        let (module, name) = bare.split_once(':').unwrap_or(("", bare));
+        let capitals = name.bytes().any(|byte| byte.is_ascii_uppercase())
+            && !name.bytes().any(|byte| byte.is_ascii_lowercase());
+        let bracketed = word.first().is_some_and(|byte| b"[(<\"]".contains(byte));
+        let ended = word.ends_with(b":");
+        let placed = bracketed
+            || ended && (marked || capitals)
+            || index == 0 && (plain || capitals)
+            || plain && capitals;
+        if placed && let Some(level) = severity::word(name).or_else(|| severity::postgresql(word)) {
+            return Some((level, module));
+        }
+        // `STATEMENT:  select ...`: what follows is the message.
+        if ended && capitals {
+            return None;
+        }
+        marked = ended || word.ends_with(b"]");
+    }
+    None
 }

@@ -86,6 +86,53 @@ pub(super) fn windows(level: &str) -> Option<Severity> {
     })
 }
 
+/// PostgreSQL's own levels, before a colon (manual, "Message Severity Levels").
+pub(super) fn postgresql(word: &[u8]) -> Option<Severity> {
+    match word {
+        b"LOG:" | b"DEBUG1:" | b"DEBUG2:" | b"DEBUG3:" | b"DEBUG4:" | b"DEBUG5:" => {
+            Some(Severity::Informational)
+        }
+        _ => None,
+    }
+}
+
+/// `MongoDB`'s letters, in the field `s` of its log.
+pub(super) fn mongodb(letter: &str) -> Option<Severity> {
+    Some(match letter {
+        "F" => Severity::Fatal,
+        "E" => Severity::High,
+        "W" => Severity::Medium,
+        "I" | "D" | "D1" | "D2" | "D3" | "D4" | "D5" => Severity::Informational,
+        _ => return None,
+    })
+}
+
+/// `GuardDuty`'s numbers, with one digit after the point.
+pub(super) fn guard_duty(number: &str) -> Option<Severity> {
+    let whole = number.split_once('.').map_or(number, |(whole, _)| whole);
+    Some(match whole.parse::<u8>().ok()? {
+        1..=3 => Severity::Low,
+        4..=6 => Severity::Medium,
+        7..=8 => Severity::High,
+        9..=10 => Severity::Critical,
+        _ => return None,
+    })
+}
+
+/// The level of a rule: Wazuh's numbers 0 to 16, by the limits of its dashboard, of which 0 to 3 are
+/// events without relevance or authorized ones; or Sigma's words.
+pub(super) fn rule(level: &str) -> Option<Severity> {
+    match level.parse::<u8>() {
+        Ok(0..=3) => Some(Severity::Informational),
+        Ok(4..=6) => Some(Severity::Low),
+        Ok(7..=11) => Some(Severity::Medium),
+        Ok(12..=14) => Some(Severity::High),
+        Ok(15..=16) => Some(Severity::Critical),
+        Ok(_) => None,
+        Err(_) => word(level),
+    }
+}
+
 /// OpenTelemetry's numbers, 1 (trace) to 24 (fatal).
 pub(super) fn telemetry(code: u8) -> Severity {
     match code {

@@ -183,6 +183,87 @@ fn levels_are_on_the_scale_of_their_source() {
 }
 
 #[test]
+fn a_level_in_a_line_counts_only_at_its_place() {
+    for (line, expected) in [
+        ("2023/10/10 13:55:36 no error found", "unknown"),
+        ("2023/10/10 13:55:36 critical path computed", "unknown"),
+        ("2023/10/10 13:55:36 no ERROR found", "unknown"),
+        ("2023/10/10 13:55:36 main.go:23: error: cannot open x", "high"),
+        ("2023/10/10 13:55:36 ERROR cannot open x", "high"),
+        ("2023-10-10 13:55:36.123 UTC [1] STATEMENT:  select critical from x", "unknown"),
+        ("2023-10-10 13:55:36.123 UTC [1] LOG:  error in FATAL x", "informational"),
+        ("2023-10-10 13:55:36.123 UTC [1] DEBUG2:  error in x", "informational"),
+        ("2023-10-10 13:55:36.123 UTC [1] ann@shop FATAL:  x", "fatal"),
+        ("2023-10-10 13:55:36.123 UTC [1] PANIC:  x", "fatal"),
+        ("2023-10-10 13:55:36.123 UTC [1] an error of x", "unknown"),
+        ("2023-10-10 13:55:36,123 [main] FATAL x - y", "fatal"),
+        ("2023-10-10 13:55:36,123 [main] INFO x - ERROR", "informational"),
+        ("2023-10-10 13:55:36,123 - shop.orders - WARNING - x", "medium"),
+        ("2023-10-10 13:55:36.123 | ERROR    | shop:f:1 - x", "high"),
+        ("2023-10-10T13:55:36Z\terror\tshop/main.go:1\tx", "high"),
+        ("[2023-10-11T14:32:52,123][WARN ][o.e.c] [node-1] x", "medium"),
+        ("[Wed Oct 11 14:32:52.123456 2023] [core:warn] [pid 42] x", "medium"),
+        ("2023/10/11 14:32:52 [crit] 1#1: x", "critical"),
+        ("11-Oct-2023 14:32:52.123 queries: error: client", "high"),
+    ] {
+        let draft = Parser::at(Format::Auto, NOW_MS).parse(line.as_bytes()).unwrap().unwrap();
+        assert_eq!(draft.severity.name(), expected, "{line}");
+    }
+}
+
+#[test]
+fn products_that_have_their_own_scale_of_severity_are_read_by_it() {
+    let with = |record: &str, value: &str, expected: &str| {
+        let line = record.replace('?', value);
+        let draft = Parser::at(Format::Auto, NOW_MS).parse(line.as_bytes()).unwrap().unwrap();
+        assert_eq!(draft.severity.name(), expected, "{line}");
+    };
+    let serilog = r#"{"@t":"2023-10-10T13:55:36Z","@mt":"x","@l":"?"}"#;
+    for (level, expected) in [("Error", "high"), ("Fatal", "fatal"), ("Warning", "medium")] {
+        with(serilog, level, expected);
+    }
+    let mongodb = r#"{"t":{"$date":"2023-10-10T13:55:36.123+02:00"},"s":"?","c":"N","msg":"x"}"#;
+    for (letter, expected) in [
+        ("F", "fatal"),
+        ("E", "high"),
+        ("W", "medium"),
+        ("I", "informational"),
+        ("D3", "informational"),
+        ("X", "unknown"),
+    ] {
+        with(mongodb, letter, expected);
+    }
+    with(r#"{"time":"2023-10-10T13:55:36Z","s":"?"}"#, "E", "unknown");
+    let finding =
+        r#"{"schemaVersion":"2.0","type":"x","severity":?,"createdAt":"2023-10-10T13:55:36Z"}"#;
+    let bridged = r#"{"source":"aws.guardduty","detail":{"schemaVersion":"2.0","severity":?}}"#;
+    for (number, expected) in [
+        ("1", "low"),
+        ("3.9", "low"),
+        ("5", "medium"),
+        ("6.9", "medium"),
+        ("8", "high"),
+        ("9.5", "critical"),
+        ("42", "unknown"),
+    ] {
+        with(finding, number, expected);
+        with(bridged, number, expected);
+    }
+    let wazuh =
+        r#"{"timestamp":"2023-10-10T13:55:36.123+0200","rule":{"level":?},"agent":{"name":"a"}}"#;
+    for (level, expected) in [
+        ("3", "informational"),
+        ("4", "low"),
+        ("7", "medium"),
+        ("12", "high"),
+        ("15", "critical"),
+        ("99", "unknown"),
+    ] {
+        with(wazuh, level, expected);
+    }
+}
+
+#[test]
 fn a_time_without_an_offset_is_marked_and_takes_a_configured_zone() {
     use forebay_events::input::Mapping;
     let line = br#"{"timestamp":"2023-10-11 14:32:52","host":"h"}"#;

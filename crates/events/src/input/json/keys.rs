@@ -246,11 +246,14 @@ slots! {
     // Severities.
     AlertSeverity = "alert.severity";
     Level = "level" "winlog.level" "loglevel" "levelname" "severitylevel" "system.level"
-        "event.system.level";
+        "event.system.level" "@l";
+    MongoSeverity = "s";
+    RuleLevel = "rule.level";
+    SchemaVersion = "schemaversion" "detail.schemaversion";
     LogLevel = "log.level";
     Priority = "priority";
     Severity = "severity" "severitytext" "alertseverity" "threatseverity" "severityname"
-        "risklevel" "event.severity";
+        "risklevel" "event.severity" "detail.severity";
     SeverityId = "severityid";
     // What collected it.
     Agent = "agent" "agent.type" "beat";

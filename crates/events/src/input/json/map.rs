@@ -357,10 +357,22 @@ fn level(fields: &Fields<'_>) -> Severity {
     {
         return level;
     }
+    // Findings of GuardDuty have this version, and no other numbers.
+    if text(S::SchemaVersion).is_some_and(|version| version == "2.0")
+        && let Some(severity) = text(S::Severity).and_then(|text| severity::guard_duty(&text))
+    {
+        return severity;
+    }
     let of = |slot: &Slot| {
         let text = fields.text(*slot)?;
         let number = text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_digit());
         if number && *slot == S::Level { None } else { severity::any(&text) }
     };
-    [S::Severity, S::SeverityId, S::Level, S::LogLevel].iter().find_map(of).unwrap_or_default()
+    let mongodb = || text(S::MongoSeverity).filter(|_| fields.has(S::T));
+    [S::Severity, S::SeverityId, S::Level, S::LogLevel]
+        .iter()
+        .find_map(of)
+        .or_else(|| text(S::RuleLevel).and_then(|level| severity::rule(&level)))
+        .or_else(|| mongodb().and_then(|letter| severity::mongodb(&letter)))
+        .unwrap_or_default()
 }
