@@ -66,7 +66,9 @@ pub enum EncodingError {
 }
 
 /// Binary formats by their first bytes.
-const BINARY: [(&[u8], &str, &str); 8] = [
+const BINARY: [(&[u8], &str, &str); 10] = [
+    (b"\xff\xfe", "text in UTF-16", "convert it to UTF-8 first"),
+    (b"\xfe\xff", "text in UTF-16", "convert it to UTF-8 first"),
     (b"BZh", "compressed with bzip2", "decompress it first"),
     (b"\xfd7zXZ\x00", "compressed with xz", "decompress it first"),
     (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first"),

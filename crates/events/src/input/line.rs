@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::text::{address, fitting_bytes};
-use super::time::{self, When};
+use super::time::{self, Cursor, When};
 use super::{Format, pairs, severity};
 use crate::event::{Draft, Severity};
 
@@ -52,6 +52,9 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
             std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
     {
         return found(Format::Kv, draft);
+    }
+    if let Some(draft) = klog(line, now_ms) {
+        return Some(Parsed { format: Format::Text, certain: false, leading: true, draft });
     }
     let (leading, draft) = text(line, now_ms)?;
     Some(Parsed { format: Format::Text, certain: false, leading, draft })
@@ -176,6 +179,24 @@ fn windows(line: &[u8]) -> Option<Draft<'_>> {
         severity: element("<Level").and_then(severity::windows).unwrap_or_default(),
         ..stamped(when)
     })
+}
+
+/// Lines of klog and glog, which Kubernetes' components write: a letter for the level, month and day,
+/// the time of day, the thread, and the place in the source with a bracket.
+fn klog(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
+    let (letter, rest) = line.split_first()?;
+    let severity = match letter {
+        b'I' => Severity::Informational,
+        b'W' => Severity::Medium,
+        b'E' => Severity::High,
+        b'F' => Severity::Fatal,
+        _ => return None,
+    };
+    let mut cursor = Cursor { rest };
+    let when = time::klog(&mut cursor, now_ms)?;
+    let start = cursor.rest.get(..LEAD_MAX).unwrap_or(cursor.rest);
+    memchr::memmem::find(start, b"] ")?;
+    Some(Draft { severity, ..stamped(Some(when)) })
 }
 
 /// Any line with a time at its start, or after a few words; also returns whether it is at the

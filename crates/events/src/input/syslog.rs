@@ -143,7 +143,11 @@ fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     }
     field("PROCID")?;
     let message_id = field("MSGID")?;
-    let content = after_structured_data(rest)
+    // Heroku leaves structured data out.
+    let is_left_out = !matches!(rest, [b'[', ..] | b"-" | [b'-', b' ', ..]);
+    let content = Some(rest)
+        .filter(|_| is_left_out)
+        .or_else(|| after_structured_data(rest))
         .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor complete elements in []"))?;
     // Check Point writes its pairs where structured data belongs, and no message.
     let is_message = !content.is_empty();

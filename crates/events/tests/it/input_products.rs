@@ -39,6 +39,9 @@ const SAMPLES: &[Sample] = &[
     ("Squid", "1697034772.123    345 10.0.0.9 TCP_MISS/200 1024 GET http://example.test/ ann HIER_DIRECT/192.0.2.9 text/html", "event 2023-10-11T14:32:52.123Z", "", ""),
     ("HAProxy", "<134>Feb 29 14:32:52 lb-1 haproxy[42]: 10.0.0.9:4711 [29/Feb/2024:14:32:52.655] http-in srv/s1 10/0/30/69/109 200 2750", "assumed 2024-02-29T14:32:52Z", "lb-1", "haproxy"),
     ("systemd journal", r#"{"__REALTIME_TIMESTAMP":"1697034772123456","_HOSTNAME":"web-1","SYSLOG_IDENTIFIER":"sshd","PRIORITY":"6","MESSAGE":"Accepted publickey"}"#, "event 2023-10-11T14:32:52.123456Z", "web-1", "sshd"),
+    ("Heroku", "<40>1 2023-10-11T14:32:52+00:00 host app web.3 - State changed from starting to up", "event 2023-10-11T14:32:52Z", "host", "app"),
+    ("klog", "I1011 14:32:52.123456       1 main.go:10] started", "assumed 2023-10-11T14:32:52.123456Z", "", ""),
+    ("Grafana", "t=2023-10-11T16:32:52+0200 lvl=eror msg=\"x\" logger=sqlstore", "event 2023-10-11T14:32:52Z", "", ""),
     // Firewalls.
     ("Fortinet FortiGate", r#"<189>date=2023-10-11 time=16:32:52 devname="fg-1" devid="FG100" eventtime=1697034772123456789 tz="+0200" logid="0000000013" type="traffic" subtype="forward" level="notice" srcip=10.0.0.9 dstip=192.0.2.9"#, "event 2023-10-11T14:32:52.123456789Z", "fg-1", "traffic"),
     ("Fortinet without eventtime", r#"date=2023-10-11 time=16:32:52 devname=fg-1 tz="+0200" type=event level=warning srcip=10.0.0.9"#, "event 2023-10-11T14:32:52Z", "fg-1", "event"),

@@ -1,7 +1,7 @@
 //! Which of several times in a record is the event's: none that a client or a local user chooses, where
 //! the server or the logger states one.
 
-use forebay_events::input::{Format, Mapping, Parser};
+use forebay_events::input::{Encoding, Format, Mapping, Parser};
 
 use super::input::NOW_MS;
 use super::input_products::described;
@@ -118,4 +118,13 @@ fn the_operator_may_name_the_field_of_a_message_that_has_the_time() {
         assert_eq!(time(line), "event 2023-10-10T13:55:36Z", "{line}");
         assert_eq!(time_with_field(line, "seen"), "event 2020-01-01T00:00:00Z", "{line}");
     }
+}
+
+#[test]
+fn text_in_utf_16_is_refused_and_not_cut_into_pieces() {
+    for begin in [&b"\xff\xfe{\0"[..], b"\xfe\xff\0{"] {
+        let error = Encoding::detect(begin).unwrap_err().to_string();
+        assert!(error.contains("UTF-16") && error.contains("UTF-8"), "{error}");
+    }
+    assert!(Encoding::detect(b"\xef\xbb\xbf{}").unwrap().is_none());
 }

@@ -246,7 +246,7 @@ slots! {
     // Severities.
     AlertSeverity = "alert.severity";
     Level = "level" "winlog.level" "loglevel" "levelname" "severitylevel" "system.level"
-        "event.system.level" "@l";
+        "event.system.level" "@l" "lvl";
     MongoSeverity = "s";
     RuleLevel = "rule.level";
     SchemaVersion = "schemaversion" "detail.schemaversion";

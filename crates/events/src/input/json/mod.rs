@@ -142,6 +142,8 @@ pub(super) fn from_pairs<'a>(
 ) -> Draft<'a> {
     let mut fields = Fields::new(now_ms, true);
     for (key, value) in pairs {
+        // Of pairs, unlike of objects, this short key is a time: Grafana's.
+        let key = if key == "t" { "@t" } else { key };
         if let Some(slot) = want(Group::RECORD, key).slot.filter(|_| !value.is_empty()) {
             fields.keep(slot, value);
         }

@@ -14,7 +14,7 @@ mod written;
 
 pub(super) use cursor::Cursor;
 pub(super) use pattern::pattern;
-pub(super) use written::{bsd, leading, read, text};
+pub(super) use written::{bsd, klog, leading, read, text};
 
 use crate::event::TimeSource;
 

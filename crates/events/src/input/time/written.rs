@@ -174,6 +174,22 @@ pub(in crate::input) fn bsd(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     Some(Bsd { year, month, day, clock: cursor.clock()? })
 }
 
+/// Parses `0714 15:00:00.123456 `, as it follows the level in the lines of klog and glog.
+pub(in crate::input) fn klog(cursor: &mut Cursor<'_>, now_ms: i64) -> Option<When> {
+    let mut at = *cursor;
+    if at.digits() != 4 {
+        return None;
+    }
+    let (month, day) = (at.number(2, 2)?, at.number(2, 2)?);
+    if !at.spaces() || at.digits() != 2 {
+        return None;
+    }
+    let clock = at.clock()?;
+    let ns = Bsd { year: None, month, day, clock }.time(0, Some(now_ms))?;
+    *cursor = at;
+    at.rest.starts_with(b" ").then_some(When { ns, zoned: false })?.plausible()
+}
+
 /// Parses `2017-07-14T15:00:00` and a fraction, the most frequent form, at fixed places.
 fn fixed(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     let text = cursor.rest.first_chunk::<19>()?;
