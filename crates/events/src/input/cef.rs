@@ -31,6 +31,7 @@ pub(super) fn parse<'a>(
     let hosts = fields.hosts.map(fitting);
     let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
     let own = fields.times.into_iter().flatten().next();
+    let own = own.and_then(|when| when.in_zone(&fields.zone));
     let when = own.map(|when| when.aligned(syslog.when)).or(syslog.when);
     Ok(Draft {
         timestamp_ns: when.map(|when| when.ns),
@@ -105,6 +106,7 @@ fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
 struct Fields<'a> {
     now_ms: i64,
     times: [Option<When>; 4],
+    zone: Cow<'a, str>,
     addresses: [Option<IpAddr>; 5],
     hosts: [Cow<'a, str>; 4],
 }
@@ -149,6 +151,7 @@ impl<'a> Fields<'a> {
             b"end" => self.times[1] = when(),
             b"start" => self.times[2] = when(),
             b"FTNTFGTeventtime" => self.times[3] = when(),
+            b"dtz" => self.zone = value(),
             b"src" => self.addresses[0] = address(&value()),
             // Custom address 2 is the IPv6 address of the source.
             b"c6a2" => self.addresses[1] = address(&value()),

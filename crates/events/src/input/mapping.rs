@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
 /// Where the fields of a stream's events are. What is not set is recognised.
@@ -83,10 +82,6 @@ impl Mapping {
     /// Returns a time that was read as UTC, in the zone; of a time that exists twice the first, of
     /// one that does not exist the one after the gap. `None`: no zone is set.
     pub(super) fn shifted(&self, ns: i64) -> Option<i64> {
-        let zone = self.zone.as_ref()?;
-        let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
-        let civil = Offset::UTC.to_datetime(time);
-        let exact = zone.to_ambiguous_timestamp(civil).compatible().ok()?;
-        i64::try_from(exact.as_nanosecond()).ok()
+        super::time::in_zone(ns, self.zone.as_ref()?)
     }
 }

@@ -195,8 +195,10 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
     let mut cursor = Cursor { rest };
     let mut device = "";
     let mut when = None;
+    let mut is_set = true;
     for _ in 0..=WORDS_MAX {
-        // Cisco marks an unsynchronised clock with one of these.
+        // Cisco marks a clock that is not set or synchronised with one of these.
+        let starred = cursor.rest.starts_with(b"*");
         if let [b'*' | b'.', unmarked @ ..] = cursor.rest {
             cursor.rest = unmarked;
         }
@@ -213,6 +215,8 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
             // A time that is read without a clock has a year.
             let dated = || number >= 10 || time::read(&mut { written }, None).is_some();
             header.is_complete = found.zoned && dated();
+            // A device that was never set begins at 1 March 1993, and writes no year.
+            is_set = !starred || dated();
             break;
         }
         // `29: `, `: ` or `device: ` may precede the time.
@@ -249,6 +253,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
             header.content = content.strip_prefix(b" ").unwrap_or(content);
         }
     }
+    header.when = header.when.filter(|_| is_set);
     header.app = tag(header.content);
     header
 }

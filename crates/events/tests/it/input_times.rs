@@ -128,3 +128,50 @@ fn text_in_utf_16_is_refused_and_not_cut_into_pieces() {
     }
     assert!(Encoding::detect(b"\xef\xbb\xbf{}").unwrap().is_none());
 }
+
+#[test]
+fn a_zone_beside_a_time_is_its_zone() {
+    let known = [
+        "[10-Oct-2023 13:55:36 Europe/Berlin] PHP Warning:  x",
+        r#"{"timestamp":"2023-10-10 13:55:36","timezone":"Europe/Paris"}"#,
+        r#"{"date":"2023-10-10","time":"13:55:36","tz":"Europe/Paris"}"#,
+        r#"{"timestamp":"2023-10-10 13:55:36 Europe/Paris"}"#,
+        "CEF:0|V|P|1|100|N|5|rt=Oct 10 2023 13:55:36 dtz=Europe/Paris",
+        "CEF:0|V|P|1|100|N|5|dtz=+02:00 rt=Oct 10 2023 13:55:36",
+    ];
+    // Without the system's database of zones the time is not known.
+    let found = match Mapping::zone("Europe/Paris") {
+        Ok(_) => "event 2023-10-10T11:55:36Z",
+        Err(_) => "received",
+    };
+    for line in known {
+        let expected = if line.contains("dtz=+") { "event 2023-10-10T11:55:36Z" } else { found };
+        assert_eq!(time(line), expected, "{line}");
+    }
+    for line in [
+        "[10-Oct-2023 13:55:36 Europe/Atlantis] PHP Warning:  x",
+        r#"{"timestamp":"2023-10-10 13:55:36","timezone":"Europe/Atlantis"}"#,
+        "CEF:0|V|P|1|100|N|5|rt=Oct 10 2023 13:55:36 dtz=Europe/Atlantis",
+    ] {
+        assert_eq!(time(line), "received", "{line}");
+    }
+    // What is no zone changes nothing, and an offset in the time precedes it.
+    let other = r#"{"timestamp":"2023-10-10 13:55:36","offset":12345}"#;
+    assert_eq!(time(other), "assumed 2023-10-10T13:55:36Z");
+    let zoned = r#"{"timestamp":"2023-10-10T13:55:36Z","timezone":"Europe/Paris"}"#;
+    assert_eq!(time(zoned), "event 2023-10-10T13:55:36Z");
+}
+
+#[test]
+fn a_clock_that_was_never_set_has_no_time() {
+    let line = "<189>45: *Mar  1 18:46:11.123: %SYS-5-CONFIG_I: Configured";
+    assert_eq!(time(line), "received");
+    let set = "<189>45: *Oct 10 2023 13:55:36.123: %SYS-5-CONFIG_I: Configured";
+    assert_eq!(time(set), "assumed 2023-10-10T13:55:36.123Z");
+}
+
+#[test]
+fn the_exact_value_of_powershell_precedes_its_local_time() {
+    let line = r#"{"TimeCreated":{"value":"\/Date(1696946136123)\/","DateTime":"Tuesday, October 10, 2023 3:55:36 PM"},"Id":7}"#;
+    assert_eq!(time(line), "event 2023-10-10T13:55:36.123Z");
+}

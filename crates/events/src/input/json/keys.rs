@@ -62,7 +62,7 @@ slots! {
         "eventhappenedat" "eventts" "evttime" "eventtimelocal" "eventtimems" "eventtimestampms"
         "eventunixtime" "eventepoch" "data.eventtime" "detail.eventtime" "event.eventtimestamp"
         "event.ts";
-    TimeCreated = "timecreated" "timecreated.systemtime" "timecreated.@systemtime"
+    TimeCreated = "timecreated" "timecreated.value" "timecreated.systemtime" "timecreated.@systemtime"
         "timecreated.#attributes.systemtime" "timecreated.attributes.systemtime"
         "system.timecreated" "system.timecreated.systemtime" "system.timecreated.@systemtime"
         "system.timecreated.#attributes.systemtime" "event.system.timecreated.systemtime"

@@ -8,7 +8,7 @@ use super::keys::Slot;
 use crate::event::{Draft, EventId, Severity, TimeSource};
 use crate::input::severity;
 use crate::input::text::{address, fitting};
-use crate::input::time::{self, Cursor, Unit, When};
+use crate::input::time::{self, Unit, When};
 
 /// The times of a record, the best first: those of one product, then those that any may have.
 const TIMES: [Slot; 27] = [
@@ -126,22 +126,19 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// The time of any record as it was written.
+    pub(super) fn written_time(&self) -> Option<When> {
+        self.time(&TIMES).or_else(|| self.date_and_time()).or_else(|| self.time(&LATER))
+    }
+
     /// The time of any record, with the offset of another field if it has none.
     pub(super) fn any_time(&self) -> Option<When> {
-        let found =
-            self.time(&TIMES).or_else(|| self.date_and_time()).or_else(|| self.time(&LATER));
-        let when = found?;
+        let when = self.written_time()?;
         if when.zoned {
             return Some(when);
         }
         let Some(zone) = self.text(Slot::Zone) else { return Some(when) };
-        let zone = zone.trim_ascii();
-        let cursor = Cursor { rest: zone.as_bytes() };
-        match offset(cursor) {
-            Some(offset) => Some(When::exact(when.ns - offset * 1_000_000_000)),
-            None if cursor.at_ambiguous_zone() => None,
-            None => Some(when),
-        }
+        when.in_zone(&zone)
     }
 
     /// A date and a time of day in two fields.
@@ -160,11 +157,6 @@ impl<'a> Fields<'a> {
             _ => None,
         })
     }
-}
-
-/// An offset in seconds, such as `+0200` or `UTC`.
-fn offset(mut cursor: Cursor<'_>) -> Option<i64> {
-    cursor.zone().filter(|_| cursor.rest.is_empty())
 }
 
 /// OCSF: its times are milliseconds; some producers write seconds or microseconds.

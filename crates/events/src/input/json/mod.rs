@@ -67,7 +67,9 @@ pub(super) fn parse<'a>(
     if general && let Some(when) = fields.splunk_time(line) {
         map::stamp(&mut draft, Some(when));
     }
-    if draft.timestamp_ns.is_none() && general {
+    // A time in a zone that is not known is not searched for again.
+    let zone_unknown = || fields.has(Slot::Zone) && fields.written_time().is_some();
+    if draft.timestamp_ns.is_none() && general && !zone_unknown() {
         if let Some(inner) = fields.text(Slot::Message).and_then(|text| embedded(&text)) {
             map::merge(&mut draft, inner);
         }

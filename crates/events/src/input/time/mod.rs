@@ -11,10 +11,12 @@
 mod cursor;
 mod pattern;
 mod written;
+mod zone;
 
 pub(super) use cursor::Cursor;
 pub(super) use pattern::pattern;
 pub(super) use written::{bsd, klog, leading, read, text};
+pub(super) use zone::shifted as in_zone;
 
 use crate::event::TimeSource;
 

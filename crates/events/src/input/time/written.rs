@@ -100,6 +100,16 @@ pub(in crate::input) fn read(cursor: &mut Cursor<'_>, now_ms: Option<i64>) -> Op
     if offset.is_none() && at.at_ambiguous_zone() {
         return None;
     }
+    let mut behind = at;
+    if offset.is_none()
+        && behind.spaces()
+        && let Some(name) = super::zone::name(behind.rest)
+    {
+        let ns = parts.time(0, now_ms)?;
+        behind.skip(name.len());
+        *cursor = behind;
+        return When { ns, zoned: false }.in_zone(name)?.plausible();
+    }
     // Go writes the zone's name after its offset.
     let mut named = at;
     if offset.is_some()
