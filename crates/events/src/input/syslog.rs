@@ -16,9 +16,10 @@ use crate::event::{Draft, Severity};
 pub(super) struct Header<'a> {
     pub(super) severity: Severity,
     pub(super) when: Option<When>,
-    /// Whether the time has a year and an offset, and is followed by a message: nothing in the
-    /// message then replaces it.
+    /// Whether the time has a year and an offset, and is followed by a message.
     pub(super) is_complete: bool,
+    /// Whether the time has no year, so that the latest possible one was taken.
+    pub(super) is_yearless: bool,
     pub(super) host: &'a str,
     pub(super) app: &'a str,
     message_id: &'a str,
@@ -155,6 +156,7 @@ fn rfc5424(fields: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     Ok(Header {
         when,
         is_complete: is_message && when.is_some_and(|when| when.zoned),
+        is_yearless: false,
         host: fitting_bytes(host),
         app: fitting_bytes(app),
         message_id: fitting_bytes(message_id),
@@ -214,9 +216,10 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
         if let Some(found) = when {
             // A time that is read without a clock has a year.
             let dated = || number >= 10 || time::read(&mut { written }, None).is_some();
-            header.is_complete = found.zoned && dated();
+            header.is_yearless = !dated();
+            header.is_complete = found.zoned && !header.is_yearless;
             // A device that was never set begins at 1 March 1993, and writes no year.
-            is_set = !starred || dated();
+            is_set = !(starred && header.is_yearless);
             break;
         }
         // `29: `, `: ` or `device: ` may precede the time.

@@ -31,7 +31,7 @@ const SAMPLES: &[Sample] = &[
     ("Cisco Meraki", "<134>1 1697034772.583851938 MX84 flows src=192.168.1.2 dst=198.51.100.3 protocol=udp", "event 2023-10-11T14:32:52.583851938Z", "MX84", "flows"),
     ("Cisco Umbrella", "\"2023-10-11 14:32:52\",\"ann\",\"ann,office\",\"10.10.1.100\",\"192.0.2.4\",\"Allowed\",\"1 (A)\",\"NOERROR\",\"example.test.\"", "assumed 2023-10-11T14:32:52Z", "", ""),
     ("Cisco ASA in a file", "Oct 11 2023 14:32:52: %ASA-6-302013: Built outbound TCP connection", "assumed 2023-10-11T14:32:52Z", "", "%ASA-6-302013"),
-    ("BIND by syslog", "Oct 11 14:32:52 ns-1 named[1]: 11-Oct-2023 14:32:52.123 queries: info: client", "assumed 2023-10-11T14:32:52.123Z", "ns-1", "named"),
+    ("BIND by syslog", "Oct 11 14:32:52 ns-1 named[1]: 11-Oct-2022 14:32:52.123 queries: info: client", "assumed 2022-10-11T14:32:52.123Z", "ns-1", "named"),
     ("Syslog without a header", "<14>{\"timestamp\":\"2023-10-11T14:32:52Z\",\"host\":\"web-1\",\"type\":\"login\"}", "event 2023-10-11T14:32:52Z", "web-1", "login"),
     ("VMware ESXi", "<14>2023-10-11T14:32:52.123Z esx-1 Hostd: info hostd[2099] Event 42 : User root logged in", "event 2023-10-11T14:32:52.123Z", "esx-1", "Hostd"),
     ("Ubuntu logfmt", "time=\"2023-10-11T14:32:52Z\" level=warning msg=\"slow start\" component=dockerd", "event 2023-10-11T14:32:52Z", "", ""),

@@ -55,12 +55,13 @@ fn the_time_of_splunks_envelope_precedes_those_in_its_event() {
 }
 
 #[test]
-fn a_message_does_not_replace_the_time_of_a_complete_header() {
+fn a_message_does_not_replace_a_complete_header_s_time_of_another_day() {
     let expected = "event 2023-10-10T13:55:36Z";
     for message in [
         "2020-01-01T00:00:00Z hello",
-        // Not even one that is near.
+        // One that is near is only mentioned.
         "2023-10-10T13:50:00Z hello",
+        r#"{"timestamp":"2023-10-09T13:55:35Z"}"#,
         "type=X msg=audit(1577836800.123:1): x",
         r#"{"timestamp":"2020-01-01T00:00:00Z"}"#,
         "time=2020-01-01T00:00:00Z level=info",
@@ -77,6 +78,10 @@ fn a_message_does_not_replace_the_time_of_a_complete_header() {
             assert_eq!(time(&line), expected, "{line}");
         }
     }
+    // An event of its own says when it was, which a relay may have received later.
+    let line =
+        r#"<34>1 2023-10-10T13:55:36Z host app - - - {"timestamp":"2023-10-10T13:50:00.5Z"}"#;
+    assert_eq!(time(line), "event 2023-10-10T13:50:00.5Z");
 }
 
 #[test]
@@ -84,19 +89,20 @@ fn a_message_replaces_the_time_of_an_incomplete_header_within_a_day() {
     let json = |time: &str| format!(r#"{{"timestamp":"{time}"}}"#);
     let near = "event 2023-10-10T13:50:00.5Z";
     let own = "assumed 2023-10-10T13:55:36Z";
-    for header in [
-        "<34>Oct 10 13:55:36 host app:",
-        "<34>Oct 10 2023 13:55:36 host app:",
-        "<34>1 2023-10-10T13:55:36 host app - - -",
-        "Oct 10 13:55:36 host app:",
+    for (header, has_year) in [
+        ("<34>Oct 10 13:55:36 host app:", false),
+        ("<34>Oct 10 2023 13:55:36 host app:", true),
+        ("<34>1 2023-10-10T13:55:36 host app - - -", true),
+        ("Oct 10 13:55:36 host app:", false),
     ] {
+        // The day of another year is near only for a header without one.
+        let other_year = if has_year { own } else { "event 2020-10-10T13:50:00.5Z" };
         for (message, expected) in [
             (json("2023-10-10T13:50:00.5Z"), near),
             ("2023-10-10T13:50:00.5Z hello".to_owned(), near),
-            (json("2023-10-11T13:55:37Z"), own),
+            (json("2023-10-13T13:55:37Z"), own),
             (json("2020-01-01T00:00:00Z"), own),
-            // The day of another year is not near.
-            (json("2020-10-10T13:50:00.5Z"), own),
+            (json("2020-10-10T13:50:00.5Z"), other_year),
             ("2020-01-01T00:00:00Z hello".to_owned(), own),
             ("type=X msg=audit(1577836800.123:1): x".to_owned(), own),
         ] {

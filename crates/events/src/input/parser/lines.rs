@@ -78,9 +78,9 @@ impl Parser {
 
     /// Adds the draft of a body to that of its header.
     ///
-    /// Any program and user of a machine can log a body, so its time counts only for a header that
-    /// lacks the year or the offset, and near that of the header; one that the body merely mentions
-    /// only if it is more exact.
+    /// Any program and user of a machine can log a body, so its time counts only near that of the
+    /// header: of the same day, whatever the year, if the header has none. One that the body merely
+    /// mentions counts only if it is more exact than that of the header.
     fn combine<'a>(
         &self,
         draft: &mut Draft<'a>,
@@ -88,6 +88,7 @@ impl Parser {
         header: &syslog::Header<'_>,
     ) {
         const NEAR_NS: u64 = 24 * 3_600 * 1_000_000_000;
+        const YEAR_NS: u64 = 31_556_952 * 1_000_000_000;
         let line::Parsed { certain: strong, leading, draft: inner, .. } = inner;
         if let Some(ns) = inner.timestamp_ns {
             let zoned = inner.time_source == TimeSource::Event;
@@ -97,9 +98,12 @@ impl Parser {
                 Some(_) => own,
             };
             let counts = header.when.is_none_or(|header_when| {
-                let near = header_when.ns.abs_diff(when.ns) <= NEAR_NS;
+                let apart = header_when.ns.abs_diff(when.ns);
+                let in_year = apart % YEAR_NS;
+                let same_day = header.is_yearless && in_year.min(YEAR_NS - in_year) <= 2 * NEAR_NS;
                 let better = when.zoned || !header_when.zoned && leading;
-                !header.is_complete && near && (strong || better)
+                let is_enough = strong || !header.is_complete && better;
+                is_enough && (apart <= NEAR_NS || same_day)
             });
             if counts {
                 draft.timestamp_ns = Some(when.ns);
