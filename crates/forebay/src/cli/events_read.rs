@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
+use clap::builder::NonEmptyStringValueParser;
 use forebay_events::query::{Order, Query, Subnet};
 use forebay_events::{EventId, Record, Severity, Store, render};
 
@@ -55,7 +56,7 @@ pub(super) struct ScanArgs {
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     to: Option<i64>,
     /// Print at most COUNT events.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Print the latest first.
     #[arg(long)]
@@ -84,10 +85,10 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "WORD", value_parser = severity)]
     severity: Option<Severity>,
     /// Only events whose raw bytes contain this text. May be repeated; all must match.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     contains: Vec<String>,
     /// Only events that contain this text as whole words. May be repeated; all must match.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     word: Vec<String>,
     /// Only events whose raw bytes match this regular expression.
     #[arg(long, value_name = "REGEX")]

@@ -278,11 +278,15 @@ pub(super) fn print<'a>(
     order: Order<'_>,
     found: impl Iterator<Item = anyhow::Result<(Vec<u8>, Node<'a>)>>,
 ) -> anyhow::Result<()> {
-    let by_cost = order.by() == SortBy::Cost;
+    let (by_cost, in_class) = (order.by() == SortBy::Cost, order.is_in_class());
+    let column = |is_shown: bool, text: &dyn std::fmt::Display| {
+        if is_shown { format!(" {text:>12}") } else { String::new() }
+    };
     if !json {
-        let cost = if by_cost { format!(" {:>12}", "COST") } else { String::new() };
+        let class = column(in_class, &"OF CLASS") + &column(in_class, &"VERSIONS");
+        let cost = column(by_cost, &"COST");
         out::line(format_args!(
-            "{:>12} {:>12} {:>12} {:>12} {:>10}{cost}  PREFIX",
+            "{:>12} {:>12} {:>12} {:>12} {:>10}{class}{cost}  PREFIX",
             "BILLED", "BYTES", "OBJECTS", "NONCURRENT", "PREFIXES"
         ))?;
     }
@@ -293,9 +297,15 @@ pub(super) fn print<'a>(
             continue;
         }
         let totals = node.totals()?;
+        let class = if in_class {
+            let of_class = node.billed_in(order)?;
+            column(true, &out::size(of_class.bytes)) + &column(true, &of_class.objects)
+        } else {
+            String::new()
+        };
         let cost = if by_cost { format!(" {:>12.2}", node.figure(order)?) } else { String::new() };
         out::line(format_args!(
-            "{:>12} {:>12} {:>12} {:>12} {:>10}{cost}  {}",
+            "{:>12} {:>12} {:>12} {:>12} {:>10}{class}{cost}  {}",
             out::size(totals.billed().bytes),
             out::size(totals.current.bytes),
             totals.current.objects,

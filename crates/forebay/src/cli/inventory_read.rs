@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use clap::builder::RangedU64ValueParser;
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
@@ -36,7 +37,7 @@ pub(super) struct ChildrenArgs {
     #[command(flatten)]
     order: OrderArgs,
     /// Print at most COUNT prefixes.
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = at_least_one())]
     limit: usize,
     /// Skip the first COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -51,6 +52,7 @@ pub(super) struct TopArgs {
     order: OrderArgs,
     /// Print at most COUNT prefixes.
     #[arg(short = 'k', long = "count", value_name = "COUNT", default_value_t = 100)]
+    #[arg(value_parser = at_least_one())]
     count: usize,
     /// Only prefixes exactly COUNT levels below the prefix [default: any level].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -92,8 +94,13 @@ pub(super) struct DescendantsArgs {
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Print at most COUNT prefixes.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one())]
     limit: Option<usize>,
+}
+
+/// Reads a number that must not be 0.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 #[derive(clap::Args, Debug)]
