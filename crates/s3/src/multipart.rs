@@ -38,8 +38,8 @@ use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
 use crate::joined::{algorithm, checksum_type, compare_checksum, composite, joined_checksum};
 use crate::object::{Builder, StoredChecksum, tags_of_header};
 use crate::parts::{
-    Bytes, Copied, PARTS_MAX, Part, check_part, copied_range, joined_etag, note, part_number,
-    parts_checksums, whole_copy,
+    Bytes, Copied, PARTS_MAX, Part, check_part, copied_range, joined_etag, listed_etag, note,
+    part_number, parts_checksums, whole_copy,
 };
 use crate::service::Service;
 use crate::sums::{Expected, Reader, unsupported};
@@ -337,12 +337,16 @@ impl Service {
         let turn = Turn::of(self, &input.upload_id)?;
         let _turn = turn.lock.lock().await;
         let group = self.upload(&input.bucket, &input.key, &input.upload_id).await?;
-        if let Some(result) = &group.status.result {
-            let text = String::from_utf8_lossy(result).into_owned();
-            return Ok(completed(&input, &text));
-        }
         let asked = input.multipart_upload.as_ref().and_then(|asked| asked.parts.as_deref());
         let asked = asked.unwrap_or_default();
+        if let Some(result) = &group.status.result {
+            let text = String::from_utf8_lossy(result).into_owned();
+            // A request that is sent again has the same parts.
+            if text.split('\n').next() != listed_etag(asked).as_deref() {
+                return Err(no_such_part());
+            }
+            return Ok(completed(&input, &text));
+        }
         let parts = self.chosen_parts(&group, asked).await?;
         let size: u64 = parts.iter().map(|part| part.size).sum();
         if input.mpu_object_size.is_some_and(|declared| u64::try_from(declared) != Ok(size)) {
@@ -427,13 +431,6 @@ impl Service {
         let stored = self.parts(group.id).await?;
         let mut chosen: Vec<Part> = Vec::with_capacity(asked.len());
         for asked in asked {
-            let invalid = || {
-                s3_error!(
-                    InvalidPart,
-                    "One or more of the specified parts could not be found. The part may not have been \
-                     uploaded, or the specified entity tag may not match the part's entity tag."
-                )
-            };
             let number = asked.part_number.and_then(|number| u32::try_from(number).ok());
             let number = number.filter(|number| (1..=PARTS_MAX).contains(number));
             let number = number
@@ -444,11 +441,12 @@ impl Service {
                     "The list of parts was not in ascending order. Parts must be ordered by part number."
                 ));
             }
-            let at =
-                stored.binary_search_by_key(&number, |part| part.number).map_err(|_| invalid())?;
-            let part = stored.get(at).ok_or_else(invalid)?;
+            let at = stored
+                .binary_search_by_key(&number, |part| part.number)
+                .map_err(|_| no_such_part())?;
+            let part = stored.get(at).ok_or_else(no_such_part)?;
             if asked.e_tag.as_ref().is_none_or(|tag| tag.value() != part.etag) {
-                return Err(invalid());
+                return Err(no_such_part());
             }
             check_part(asked, part)?;
             chosen.push(part.clone());
@@ -538,6 +536,14 @@ impl Assembled {
 fn serialise(etag: &str, checksum: Option<&StoredChecksum>, version: Option<&str>) -> String {
     let checksum = checksum.map(StoredChecksum::print).unwrap_or_default();
     format!("{etag}\n{checksum}\n{}", version.unwrap_or_default())
+}
+
+fn no_such_part() -> S3Error {
+    s3_error!(
+        InvalidPart,
+        "One or more of the specified parts could not be found. The part may not have been uploaded, or \
+         the specified entity tag may not match the part's entity tag."
+    )
 }
 
 fn completed(input: &CompleteMultipartUploadInput, result: &str) -> CompleteMultipartUploadOutput {

@@ -177,11 +177,19 @@ pub(crate) fn check_part(asked: &CompletedPart, part: &Part) -> S3Result<()> {
 
 /// The ETag of parts together: an MD5 of their tags, and their number.
 pub(crate) fn joined_etag(parts: &[Part]) -> String {
-    let mut md5 = Md5::new();
-    for part in parts {
-        md5.update(part.tag_bytes());
-    }
-    format!("{}-{}", hex::encode(md5.finalize()), parts.len())
+    etag_of(parts.iter().map(Part::tag_bytes))
+}
+
+/// The ETag of an upload of the parts that a client lists; `None` if a tag is none of a part.
+pub(crate) fn listed_etag(asked: &[CompletedPart]) -> Option<String> {
+    let tags = asked.iter().map(|part| hex::decode(part.e_tag.as_ref()?.value()).ok());
+    Some(etag_of(tags.collect::<Option<Vec<_>>>()?.into_iter()))
+}
+
+fn etag_of(tags: impl ExactSizeIterator<Item = Vec<u8>>) -> String {
+    let (mut md5, count) = (Md5::new(), tags.len());
+    tags.for_each(|tag| md5.update(tag));
+    format!("{}-{count}", hex::encode(md5.finalize()))
 }
 
 /// The checksums of parts, if each has one, and all of one algorithm.

@@ -135,6 +135,24 @@ fn a_prefix_that_is_not_utf_8_is_named_on_the_command_line() {
 }
 
 #[test]
+fn a_table_ordered_by_a_class_has_its_figures_and_a_limit_of_nothing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    indexed(&dir);
+    let all = get(&dir, "");
+    let class = all["classes"].as_object().unwrap().keys().next().unwrap();
+    let table = run_ok(&dir, &["inventory", "children", "--index", "index", "--class", class]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].contains("OF CLASS") && lines[0].contains("VERSIONS"), "{table}");
+    // The size and number of all versions, then those of the class, which are all.
+    let first: Vec<&str> = lines[1].split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+    assert_eq!((first[0], first[2]), (first[5], first[6]), "{table}");
+    for question in [&["children", "--limit", "0"][..], &["top", "--count", "0"]] {
+        let output = run(&dir, &[&["inventory"], question, &["--index", "index"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{question:?}");
+    }
+}
+
+#[test]
 fn the_browser_requires_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);

@@ -278,6 +278,8 @@ async fn parts_become_an_object_once_and_their_upload_is_over() {
     assert_eq!(done.status, 200, "{}", done.text());
     let again = complete(&server, &key, &id, &[(1, &one), (2, &two)]).await;
     assert_eq!((again.status, again.element("ETag")), (200, done.element("ETag")), "repeated");
+    assert_eq!(code(&[(1, &one)]).await.as_deref(), Some("InvalidPart"), "other parts");
+    assert_eq!(code(&[(7, "beef")]).await.as_deref(), Some("InvalidPart"), "other parts");
     let whole = server.call(&key, "GET", "/data/big", &[], "").await;
     assert!(whole.body == [first.clone(), last.clone()].concat());
     assert_eq!(whole.header("x-amz-meta-a"), Some("1"));
