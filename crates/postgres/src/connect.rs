@@ -18,6 +18,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::address;
 use crate::coalesce::{Encrypted, Plain};
 use crate::settings::{ServerSettings, Tls};
 
@@ -68,14 +69,7 @@ impl Server {
     /// [`ServerError::Settings`] and [`ServerError::Certificates`].
     pub fn new(settings: &ServerSettings) -> Result<Server, ServerError> {
         let mut config = match &settings.url {
-            // The error message could reveal a part of it.
-            Some(url) => url.parse::<Config>().map_err(|_| {
-                ServerError::settings(
-                    "`url` is not a valid PostgreSQL address",
-                    "use postgres://user:password@host:port/database, with special characters as \
-                     %XX",
-                )
-            })?,
+            Some(url) => address::parse(url)?,
             None => from_fields(settings),
         };
         let user = config.get_user().unwrap_or("postgres").to_owned();

@@ -14,6 +14,7 @@
 //! its host name; a failure's class says whether a retry may help, and is decided in one place
 //! ([`connect::failure`]). This crate reads no configuration.
 
+mod address;
 mod bulk;
 mod coalesce;
 pub mod connect;

@@ -70,6 +70,16 @@ use crate::settings::Reach;
 
 /// Settings of a connector: the field `config` of its section.
 pub trait ConnectorSettings: fmt::Debug + Send + Sync {
+    /// Checks what the types of the settings cannot express, such as the form of an address, when
+    /// the file is read.
+    ///
+    /// # Errors
+    /// What is wrong, without secrets.
+    #[cfg(not(target_family = "wasm"))]
+    fn check(&self) -> Result<(), forebay_base::ServerError> {
+        Ok(())
+    }
+
     /// The servers and files that these settings name. The section's `permissions` are compared
     /// with it before anything is created.
     fn reach(&self) -> Reach;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_sdk::registry::Registry;
+use forebay_sdk::registry::{ConnectorSettings as _, Registry};
 use forebay_sdk::settings::text::resolving;
 use forebay_sdk::settings::{Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
@@ -174,6 +174,9 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
                 "state.config",
                 "`backend: postgres` needs the settings of its server".into(),
             ));
+        }
+        (StateBackend::Postgres, Some(server)) => {
+            server.check().map_err(|error| ("state.config", error.to_string()))?;
         }
         (StateBackend::Sqlite, Some(_)) => {
             return Err(("state.config", "only `backend: postgres` has these settings".into()));

@@ -223,6 +223,7 @@ impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
         };
         let rest: R = serde_path_to_error::deserialize(serde_json::Value::Object(rest))
             .map_err(|error| in_field(&error))?;
+        connector.check().map_err(|error| de::Error::custom(format_args!("config: {error}")))?;
         let checked = rest.permissions().check(&connector.reach(), &names);
         checked.map_err(|(field, found)| {
             de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::SECTION))

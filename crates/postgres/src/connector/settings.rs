@@ -4,16 +4,16 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_base::HumanDuration;
+use forebay_base::{HumanDuration, ServerError};
 use forebay_sdk::connector::{Destination, Source};
 use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
 use forebay_sdk::settings::{Reach, Secret, Text};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use super::{PostgresDestination, PostgresSource};
+use crate::address;
 
 /// Connection settings: `url`, or `host`, `user` and so on.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -64,10 +64,15 @@ impl Default for Settings {
 }
 
 impl ConnectorSettings for Settings {
-    /// An invalid `url` refers to no server; it is refused when it is used.
+    fn check(&self) -> Result<(), ServerError> {
+        let url = self.url.as_ref();
+        url.map_or(Ok(()), |url| address::parse(url.expose()).map(|_| ()))
+    }
+
+    /// An invalid `url` refers to no server.
     fn reach(&self) -> Reach {
         let mut reach = Reach::default();
-        let url = self.url.as_ref().and_then(|url| url.expose().parse::<Config>().ok());
+        let url = self.url.as_ref().and_then(|url| address::parse(url.expose()).ok());
         match (url, &self.url) {
             (Some(config), _) => {
                 for (index, host) in config.get_hosts().iter().enumerate() {
