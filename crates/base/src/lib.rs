@@ -10,6 +10,7 @@
 //! - [`id`]: the one spelling of ids of 128 bits.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
+//! - [`printable`]: text from outside without control characters.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
@@ -31,6 +32,7 @@ pub mod fs;
 pub mod id;
 pub mod image;
 pub mod limits;
+pub mod printable;
 pub mod priority;
 pub mod rows;
 pub mod server_error;

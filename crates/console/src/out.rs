@@ -1,11 +1,15 @@
 //! Output of commands: results on standard output, errors on standard error.
 //!
+//! Invariant: nothing printed here contains a code for a terminal: of control characters only line
+//! ends and tabs are not escaped. Commands escape those in names (`printable`).
+//!
 //! A reader that closes the pipe (`forebay config show | head -1`) is not an error.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 
-use forebay_base::error_chain::chain;
+use forebay_base::error_chain;
+use forebay_base::printable;
 
 pub use forebay_base::bytes::size;
 pub use forebay_base::push_line;
@@ -15,6 +19,8 @@ pub use forebay_base::push_line;
 /// # Errors
 /// Standard output cannot be written, for another reason than a closed pipe.
 pub fn line(text: impl Display) -> anyhow::Result<()> {
+    let text = text.to_string();
+    let text = printable::lines(&text);
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -34,10 +40,11 @@ pub fn json(value: &serde_json::Value) -> anyhow::Result<()> {
 
 /// Prints a note for the user on standard error. A failure to do so is ignored.
 pub fn note(text: impl Display) {
-    writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
+    let text = text.to_string();
+    writeln!(std::io::stderr().lock(), "{}", printable::lines(&text)).unwrap_or_default();
 }
 
 /// Prints `error` with its whole chain of causes, once.
 pub fn error(error: &anyhow::Error) {
-    note(format_args!("error: {}", chain(error.as_ref())));
+    note(format_args!("error: {}", error_chain::lines(error.as_ref())));
 }

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use forebay_base::error_chain::chain;
+use forebay_base::printable::printable;
 use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::state::State;
 
 use super::settings::DataArgs;
 use super::{pipeline_ask, pipeline_bench, pipeline_init, pipeline_run};
 use crate::exit::{Coded, Exit};
-use crate::{data_dir, pipelines};
+use crate::{data_dir, out, pipelines};
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
@@ -53,7 +55,7 @@ pub(super) struct FileArgs {
 }
 
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
-    match command {
+    let ended = match command {
         Command::Run(args) => pipeline_run::run(args),
         Command::Check(args) => pipeline_ask::check(args),
         Command::Discover(args) => pipeline_ask::discover(args),
@@ -67,7 +69,21 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Runs(args) => pipeline_ask::runs(args),
         Command::Status(args) => pipeline_ask::status(args),
         Command::Watch(args) => pipeline_ask::watch(args),
-    }
+    };
+    ended.map_err(|error| one_line(&error))
+}
+
+/// An error whose message is one line: it may contain names of files, tables and columns.
+fn one_line(error: &anyhow::Error) -> anyhow::Error {
+    Coded::error(Coded::exit_of(error), chain(error.as_ref()).to_string())
+}
+
+/// Prints one line: line ends in names are escaped, too.
+///
+/// # Errors
+/// As [`out::line`].
+pub(super) fn line(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    out::line(printable(&text.to_string()))
 }
 
 /// Reads a pipeline file.

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_base::printable::printable;
 use forebay_pipeline::config::json_schema;
 use forebay_pipeline::run::{Pipeline, Plan};
 use forebay_pipeline::state::{Outcome, RunRecord, State};
 use forebay_sdk::run::Context;
 use serde_json::{Value, json};
 
-use super::pipeline::{FileArgs, load, runtime, state};
+use super::pipeline::{FileArgs, line, load, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -82,8 +83,8 @@ pub(super) fn check(args: &FileArgs) -> anyhow::Result<Exit> {
             &json!({ "pipeline": file.pipeline.as_str(), "source": source, "destination": destination }),
         )?;
     } else {
-        out::line(format_args!("source:      {source}"))?;
-        out::line(format_args!("destination: {destination}"))?;
+        line(format_args!("source:      {source}"))?;
+        line(format_args!("destination: {destination}"))?;
     }
     Ok(Exit::Ok)
 }
@@ -103,11 +104,11 @@ pub(super) fn discover(args: &FileArgs) -> anyhow::Result<Exit> {
         } else {
             format!(", key ({})", stream.primary_key.join(", "))
         };
-        out::line(format_args!("{}: about {rows} rows, {size}{key}", stream.name))?;
+        line(format_args!("{}: about {rows} rows, {size}{key}", stream.name))?;
         for column in stream.columns {
             let null = if column.nullable { "" } else { " not null" };
             let note = column.note.map_or_else(String::new, |note| format!("  ({note})"));
-            out::line(format_args!("    {} {}{null}{note}", column.name, column.sql_type))?;
+            line(format_args!("    {} {}{null}{note}", column.name, column.sql_type))?;
         }
     }
     Ok(Exit::Ok)
@@ -127,27 +128,27 @@ pub(super) fn plan(args: &FileArgs) -> anyhow::Result<Exit> {
     }
     for stream in plan.streams {
         let about = about(stream.rows, stream.bytes);
-        out::line(format_args!("{} -> {}: {about}", stream.stream, stream.into))?;
+        line(format_args!("{} -> {}: {about}", stream.stream, stream.into))?;
         if let Some(since) = &stream.since {
-            out::line(format_args!("  after {}", since.value))?;
+            line(format_args!("  after {}", since.value))?;
         }
         if let Some(until) = &stream.until {
-            out::line(format_args!("  up to {}", until.value))?;
+            line(format_args!("  up to {}", until.value))?;
         }
-        out::line("  columns:")?;
+        line("  columns:")?;
         for (name, of) in &stream.columns {
-            out::line(format_args!("    {name} {of}"))?;
+            line(format_args!("    {name} {of}"))?;
         }
-        out::line("  read:")?;
+        line("  read:")?;
         for note in &stream.notes {
-            out::line(format_args!("    {note}"))?;
+            line(format_args!("    {note}"))?;
         }
-        out::line("  at the destination:")?;
+        line("  at the destination:")?;
         if stream.destination.is_empty() {
-            out::line("    only the rows and the ledger")?;
+            line("    only the rows and the ledger")?;
         }
         for statement in &stream.destination {
-            out::line(format_args!("    {statement}"))?;
+            line(format_args!("    {statement}"))?;
         }
     }
     Ok(Exit::Ok)
@@ -188,7 +189,7 @@ pub(super) fn explain(args: &FileArgs) -> anyhow::Result<Exit> {
         } else {
             "a killed run starts over: there is one unit, committed as a whole"
         };
-        out::line(format_args!(
+        line(format_args!(
             "{} -> {}: {} units, {} concurrent, {form}; {resumed}",
             stream.stream,
             stream.into,
@@ -208,7 +209,7 @@ pub(super) fn verify(args: &FileArgs) -> anyhow::Result<Exit> {
     } else {
         for stream in &verified.streams {
             let found = if stream.same { "the same" } else { "DIFFERENT" };
-            out::line(format_args!(
+            line(format_args!(
                 "{} -> {}: {found}; source {} rows {}, destination {} rows {}",
                 stream.stream,
                 stream.into,
@@ -239,7 +240,7 @@ pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
         if args.of.json {
             json_line(&json!({ "stream": stream, "loads": loads }))?;
         } else {
-            out::line(format_args!("{stream}: {loads} loads forgotten"))?;
+            line(format_args!("{stream}: {loads} loads forgotten"))?;
         }
     }
     Ok(Exit::Ok)
@@ -256,7 +257,7 @@ pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<Exit> {
         if args.json {
             json_line(&serde_json::to_value(run)?)?;
         } else {
-            out::line(shown(&run))?;
+            line(shown(&run))?;
         }
     }
     Ok(Exit::Ok)
@@ -299,12 +300,12 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<Exit> {
         out::json(&serde_json::to_value(&run)?)?;
         return Ok(Exit::Ok);
     }
-    out::line(shown(&run))?;
+    line(shown(&run))?;
     if let Some(streams) = run.report.as_ref().and_then(|report| report.get("streams")?.as_array())
     {
         for stream in streams {
             let text = |key: &str| stream.get(key).map_or_else(String::new, plain);
-            out::line(format_args!(
+            line(format_args!(
                 "  {} -> {}: {} rows, {} units, content {}",
                 text("stream"),
                 text("into"),
@@ -318,7 +319,7 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<Exit> {
         let spent = phases
             .iter()
             .map(|(name, seconds)| format!("{name} {:.3}", seconds.as_f64().unwrap_or(0.0)));
-        out::line(format_args!(
+        line(format_args!(
             "  seconds, sum of all tasks: {}",
             spent.collect::<Vec<_>>().join(", ")
         ))?;
@@ -336,10 +337,14 @@ pub(super) fn watch(args: &StatusArgs) -> anyhow::Result<Exit> {
     runtime()?.block_on(async {
         loop {
             let run = find(args, &state)?;
-            let line = if args.json { serde_json::to_string(&run)? } else { shown(&run) };
-            if line != printed {
-                out::line(&line)?;
-                printed = line;
+            let text = if args.json {
+                serde_json::to_string(&run)?
+            } else {
+                printable(&shown(&run)).into_owned()
+            };
+            if text != printed {
+                out::line(&text)?;
+                printed = text;
             }
             if run.outcome != Outcome::Running {
                 return Ok(if run.outcome == Outcome::Done { Exit::Ok } else { Exit::Failed });

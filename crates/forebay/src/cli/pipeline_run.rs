@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::pipeline::{load, runtime_for, state};
+use super::pipeline::{line, load, runtime_for, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -182,12 +182,12 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
     }
     for stream in &report.streams {
         let Some(load) = &stream.load else {
-            out::line(format_args!("{} -> {}: nothing new", stream.stream, stream.into))?;
+            line(format_args!("{} -> {}: nothing new", stream.stream, stream.into))?;
             continue;
         };
         if stream.resumed && stream.units == 0 {
             let into = &stream.into;
-            out::line(format_args!("{} -> {into}: already complete, load {load}", stream.stream))?;
+            line(format_args!("{} -> {into}: already complete, load {load}", stream.stream))?;
             continue;
         }
         let resumed = if stream.resumed {
@@ -200,7 +200,7 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
         } else {
             String::new()
         };
-        out::line(format_args!(
+        line(format_args!(
             "{} -> {}: {} rows in {} units{resumed}{dead}, {:.2} s, load {load}, content {}",
             stream.stream,
             stream.into,
@@ -215,7 +215,7 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
         let amount = amount as f64;
         amount / report.seconds.max(1e-9)
     };
-    out::line(format_args!(
+    line(format_args!(
         "{} rows, {} in {:.2} s: {:.0} rows/s, {:.1} MB/s",
         report.rows,
         out::size(report.bytes),

@@ -53,6 +53,7 @@ mod pipeline_http;
 mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
+mod pipeline_names;
 mod pipeline_pg;
 mod presign;
 mod process;
