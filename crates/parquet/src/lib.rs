@@ -12,6 +12,7 @@
 //!   rows name is there once.
 //! * What does not fit is [`Exceeded`], which names the place, what was declared, and the limit. Before
 //!   that the reader tries again with fewer rows in a batch.
+//! * An Arrow schema in a footer is checked before it is converted ([`load`]).
 //! * Nothing here knows what the rows mean or where the file is: that is the caller's [`ChunkReader`].
 //!
 //! [`ChunkReader`]: parquet::file::reader::ChunkReader
@@ -22,6 +23,7 @@ mod batches;
 mod codec;
 mod compact;
 mod delta;
+mod embedded;
 mod error;
 mod footer;
 mod header;
@@ -30,6 +32,7 @@ mod meter;
 mod pages;
 
 pub use batches::{Batches, Plan};
+pub use embedded::load;
 pub use error::{Exceeded, ReadError, What};
 pub use footer::Footer;
 pub use leaf::view_bytes;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Field, IntervalUnit, SchemaRef};
-use forebay_parquet::{Batches, Footer, Plan, ReadError, view_bytes};
+use forebay_parquet::{Batches, Footer, Plan, ReadError, load, view_bytes};
 use forebay_pgcopy::Column;
 use forebay_pgcopy::column::schema;
 use forebay_sdk::bridge::Give;
@@ -75,7 +75,7 @@ fn metadata(file: &Opened) -> Result<ArrowReaderMetadata, ConnectorError> {
         .with_encoding_stats_as_mask(true);
     guarded(file, || {
         let footer = Footer::read(file, file.memory)?;
-        Ok(ArrowReaderMetadata::load(&footer, options)?)
+        load(&footer, options)
     })
 }
 
