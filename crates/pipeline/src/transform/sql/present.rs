@@ -1,16 +1,20 @@
 //! Conversion of columns for a query, and back.
 //!
 //! A query sees Arrow columns without their SQL types, since it would treat different metadata as a
-//! conflict. Two types are converted, so that a query is correct:
+//! conflict. Three types are converted, so that a query is correct:
 //!
 //! * A `uuid` to its text: it is compared with texts, and 16 bytes would never equal one.
 //! * An unconstrained `numeric` to a decimal with 56 digits before the point and 20 after it: as
 //!   texts, 9 would be greater than 10. A computed one becomes `numeric` again, without trailing
 //!   zeros.
+//! * A `character(n)` to its text without trailing spaces, as PostgreSQL compares and casts it. It is
+//!   padded again where it is passed through.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringBuilder};
+use arrow::array::{
+    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
+};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_pgcopy::column::UnfitType;
@@ -24,6 +28,9 @@ use crate::transform::validate::numeric;
 
 /// Length of a `uuid` as text.
 const UUID_SIZE: usize = 36;
+
+/// Maximum number of bytes that are reserved for padded texts before they are made.
+const PADDED_SIZE_MAX: usize = 1 << 20;
 
 /// Number of digits of an unconstrained `numeric`.
 pub(super) const NUMERIC_PRECISION: u8 = 76;
@@ -73,6 +80,7 @@ pub(super) fn present(
     let arrays = records.columns().iter().zip(columns).map(|(array, column)| match &column.wire {
         Wire::Uuid => texts_of(array, column),
         Wire::Numeric => decimals_of(array, column),
+        Wire::Text if padded_to(column).is_some() => trimmed(array, column),
         _ => Ok(Arc::clone(array)),
     });
     let arrays = arrays.collect::<Result<Vec<_>>>()?;
@@ -109,6 +117,7 @@ impl Shape {
         let arrays = arrays.map(|(array, column)| match (array.data_type(), &column.wire) {
             (DataType::Utf8, Wire::Uuid) => uuids_of(array, column),
             (DataType::Decimal256(..), Wire::Numeric) => numerics_of(array, column),
+            (DataType::Utf8, Wire::Text) if padded_to(column).is_some() => padded(array, column),
             (from, wire) if *from == wire.data_type() => Ok(Arc::clone(array)),
             (_, wire) => cast_with_options(array, &wire.data_type(), &options)
                 .map_err(|error| unfit(column, error)),
@@ -118,6 +127,50 @@ impl Shape {
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &rows)
             .map_err(|error| ConnectorError::data("the result of the query", error.to_string()))
     }
+}
+
+/// Number of characters to which the values of a column are padded, if its type does that. Without a
+/// length no space is added.
+fn padded_to(column: &Column) -> Option<usize> {
+    let of = column
+        .sql_type
+        .strip_prefix("character")
+        .or_else(|| column.sql_type.strip_prefix("bpchar"))?;
+    match of.strip_prefix('(') {
+        Some(length) => length.strip_suffix(')')?.parse().ok(),
+        None => of.is_empty().then_some(0),
+    }
+}
+
+/// Texts without trailing spaces.
+fn trimmed(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let texts = array.as_string_opt::<i32>();
+    let texts =
+        texts.ok_or_else(|| unfit(column, format!("is {}, not text", array.data_type())))?;
+    let trimmed = texts.iter().map(|text| text.map(|text| text.trim_end_matches(' ')));
+    Ok(Arc::new(trimmed.collect::<StringArray>()))
+}
+
+/// Texts with the trailing spaces of their column.
+fn padded(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let length = padded_to(column).unwrap_or_default();
+    let texts = array.as_string::<i32>();
+    // The engine does not count these bytes against its memory.
+    let size = texts.len().saturating_mul(length).min(PADDED_SIZE_MAX);
+    let mut padded = StringBuilder::with_capacity(texts.len(), size);
+    let mut bytes = 0_usize;
+    for text in texts {
+        let Some(text) = text else {
+            padded.append_null();
+            continue;
+        };
+        bytes = bytes.saturating_add(text.len().max(length));
+        if bytes > i32::MAX as usize {
+            return Err(unfit(column, "its padded values are too large for a batch"));
+        }
+        padded.append_value(format!("{text:<length$}"));
+    }
+    Ok(Arc::new(padded.finish()))
 }
 
 /// The texts of uuids.
