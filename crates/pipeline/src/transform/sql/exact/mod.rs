@@ -8,6 +8,7 @@
 //! | [`arithmetic`] | `+ - * /` of numbers, and the sign |
 //! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
 //! | [`total`], [`groups`] | `sum` and `avg` |
+//! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
 //! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
 //!
 //! Operators are replaced in the plan ([`checked`]), casts after the engine has added its own
@@ -21,6 +22,7 @@
 
 mod arithmetic;
 mod cast;
+mod finite;
 mod groups;
 mod number;
 mod total;
@@ -45,6 +47,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use self::arithmetic::Arithmetic;
 use self::cast::ExactCast;
+use self::finite::Finite;
 use self::total::Total;
 use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
 
@@ -130,7 +133,10 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
                 },
                 Expr::ScalarFunction(call) => {
                     refuse_inexact(call.name(), &call.args, schema)?;
-                    Ok(Transformed::no(Expr::ScalarFunction(call)))
+                    match Finite::of(&call.func) {
+                        Some(finite) => Ok(Transformed::yes(finite.call(call.args))),
+                        None => Ok(Transformed::no(Expr::ScalarFunction(call))),
+                    }
                 }
                 Expr::AggregateFunction(call) => {
                     refuse_inexact(call.func.name(), &call.params.args, schema)?;
