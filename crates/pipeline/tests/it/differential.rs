@@ -202,7 +202,7 @@ destination:
 }
 
 /// Runs a query from `t` into `found`, or returns the error.
-async fn run(directory: &Path, port: u16, query: &str) -> Result<(), String> {
+pub(crate) async fn run(directory: &Path, port: u16, query: &str) -> Result<(), String> {
     let file = file(directory, port, query);
     let (context, _cancel) = Context::new("run");
     let ran = Pipeline::new(&file).run(Options::default(), &context).await;

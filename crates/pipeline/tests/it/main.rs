@@ -2,6 +2,7 @@
 
 mod columns;
 #[cfg(feature = "sql")]
+mod dialect;
 mod differential;
 mod files;
 mod interrupted;

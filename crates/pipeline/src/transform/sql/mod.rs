@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`settings`] | the settings |
 //! | `query` | planning, with errors before anything is written |
+//! | `dialect` | what PostgreSQL reads in another way than the engine |
 //! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
 //! | `joins` | joins that can spill |
@@ -30,6 +31,8 @@
 mod apart;
 #[cfg(feature = "sql")]
 mod columns;
+#[cfg(feature = "sql")]
+mod dialect;
 #[cfg(feature = "sql")]
 mod exact;
 #[cfg(feature = "sql")]

@@ -26,7 +26,7 @@ use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use super::{columns, exact, joins};
+use super::{columns, dialect, exact, joins};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -128,7 +128,7 @@ async fn plan(
     let state = session.state();
     let statement = state.sql_to_statement(query, &Dialect::PostgreSQL);
     let mut statement = statement.map_err(|error| refused(&error))?;
-    exact::whole_numerics(&mut statement);
+    dialect::adapt(&mut statement).map_err(|error| refused(&error))?;
     let is_query = matches!(&statement, Statement::Statement(statement)
         if matches!(statement.as_ref(), SqlStatement::Query(_)));
     if !is_query {

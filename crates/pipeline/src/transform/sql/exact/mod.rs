@@ -9,6 +9,7 @@
 //! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
 //! | [`total`], [`groups`] | `sum` and `avg` |
 //! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
+//! | [`time`] | dates with intervals, comparisons of intervals, seconds |
 //! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
 //!
 //! Operators are replaced in the plan ([`checked`]), casts after the engine has added its own
@@ -25,9 +26,9 @@ mod cast;
 mod finite;
 mod groups;
 mod number;
+mod time;
 mod total;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
@@ -40,16 +41,12 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{AggregateUDF, BinaryExpr, Expr, ExprSchemable as _, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{
-    DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, visit_expressions_mut,
-};
 
 use self::arithmetic::Arithmetic;
 use self::cast::ExactCast;
 use self::finite::Finite;
 use self::total::Total;
-use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
+use super::dialect;
 
 /// Number of digits after the point of a quotient or an average.
 const QUOTIENT_SCALE: i8 = 24;
@@ -82,32 +79,15 @@ pub(super) fn register(session: &SessionContext) {
     session.add_analyzer_rule(Arc::new(Casts));
 }
 
-/// Gives `numeric` without a precision the digits that columns of that type have: by default a cast
-/// to it would cut them to ten.
-pub(super) fn whole_numerics(statement: &mut Statement) {
-    let Statement::Statement(statement) = statement else { return };
-    let visited: ControlFlow<()> = visit_expressions_mut(statement.as_mut(), |expr| {
-        if let SqlExpr::Cast { data_type, .. } = expr
-            && let SqlType::Numeric(size) | SqlType::Decimal(size) | SqlType::Dec(size) = data_type
-            && *size == ExactNumberInfo::None
-        {
-            *size = ExactNumberInfo::PrecisionAndScale(
-                u64::from(NUMERIC_PRECISION),
-                i64::from(NUMERIC_SCALE),
-            );
-        }
-        ControlFlow::Continue(())
-    });
-    debug_assert!(visited.is_continue());
-}
-
 /// The plan with exact operators.
 ///
 /// # Errors
 /// The types of an expression do not go together.
 pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|plan| {
+        time::refuse_keys(&plan)?;
         rewritten(plan, &|expr, schema| {
+            time::refuse_comparison(&expr, schema)?;
             let types = |left: &Expr, right: &Expr| (left.get_type(schema), right.get_type(schema));
             match expr {
                 Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -118,6 +98,12 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
                             right,
                         })));
                     };
+                    let operands = time::operands(op, (&left, &of_left), (&right, &of_right))?;
+                    if let Some((left, right)) = operands {
+                        let (left, right) = (Box::new(left), Box::new(right));
+                        let made = BinaryExpr { left, op, right };
+                        return Ok(Transformed::yes(Expr::BinaryExpr(made)));
+                    }
                     match Arithmetic::of(op, &of_left, &of_right) {
                         Some(exact) => Ok(Transformed::yes(exact.call(vec![*left, *right]))),
                         None => {
@@ -133,6 +119,10 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
                 },
                 Expr::ScalarFunction(call) => {
                     refuse_inexact(call.name(), &call.args, schema)?;
+                    dialect::refuse_pattern(&call)?;
+                    if let Some(seconds) = time::seconds(&call, schema)? {
+                        return Ok(Transformed::yes(seconds));
+                    }
                     match Finite::of(&call.func) {
                         Some(finite) => Ok(Transformed::yes(finite.call(call.args))),
                         None => Ok(Transformed::no(Expr::ScalarFunction(call))),
