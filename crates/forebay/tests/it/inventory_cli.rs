@@ -144,7 +144,8 @@ fn a_table_ordered_by_a_class_has_its_figures_and_a_limit_of_nothing_is_refused(
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].contains("OF CLASS") && lines[0].contains("VERSIONS"), "{table}");
     // The size and number of all versions, then those of the class, which are all.
-    let first: Vec<&str> = lines[1].split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+    let first: Vec<&str> =
+        lines[1].split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
     assert_eq!((first[0], first[2]), (first[5], first[6]), "{table}");
     for question in [&["children", "--limit", "0"][..], &["top", "--count", "0"]] {
         let output = run(&dir, &[&["inventory"], question, &["--index", "index"]].concat());
