@@ -122,18 +122,7 @@ fn print(report: &FsckReport, others: &Others) -> anyhow::Result<()> {
             report.torn_tail_bytes
         ))?;
     }
-    let counts = [
-        ("events", others.events, "verified"),
-        ("cache", others.cache_operations, "operations in its log"),
-        ("indexes", others.inventories, "of inventories"),
-        ("webhooks", others.webhooks, ""),
-        ("jobs", others.jobs, "known"),
-    ];
-    for (what, count, unit) in counts {
-        if let Some(count) = count {
-            out::line(format!("{what:<10} {count} {unit}").trim_end())?;
-        }
-    }
+    print_others(others)?;
     for finding in &report.findings {
         out::line(format_args!("DAMAGED    {}: {}", finding.kind, finding.message))?;
         if let Some(path) = &finding.path {
@@ -150,4 +139,20 @@ fn print(report: &FsckReport, others: &Others) -> anyhow::Result<()> {
             "{count} damaged; where a finding says nothing else, restore the named file from a copy"
         )),
     }
+}
+
+fn print_others(others: &Others) -> anyhow::Result<()> {
+    let counts = [
+        ("events", others.events, "verified"),
+        ("cache", others.cache_operations, "operations in its log"),
+        ("indexes", others.inventories, "of inventories"),
+        ("webhooks", others.webhooks, ""),
+        ("jobs", others.jobs, "known"),
+    ];
+    for (what, count, unit) in counts {
+        if let Some(count) = count {
+            out::line(format!("{what:<10} {count} {unit}").trim_end())?;
+        }
+    }
+    Ok(())
 }

@@ -1,8 +1,6 @@
 //! Queries of transforms beside the same ones in PostgreSQL: dates, intervals, texts, and functions of
 //! floating point numbers have the same values, or are refused.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::fmt::Write as _;
 
 use forebay_testing::Postgres;
