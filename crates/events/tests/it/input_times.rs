@@ -78,7 +78,7 @@ fn a_message_does_not_replace_a_complete_header_s_time_of_another_day() {
             assert_eq!(time(&line), expected, "{line}");
         }
     }
-    // An event of its own says when it was, which a relay may have received later.
+    // A whole event has the time when it happened; a relay may have received it later.
     let line =
         r#"<34>1 2023-10-10T13:55:36Z host app - - - {"timestamp":"2023-10-10T13:50:00.5Z"}"#;
     assert_eq!(time(line), "event 2023-10-10T13:50:00.5Z");
