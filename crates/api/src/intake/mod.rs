@@ -203,7 +203,7 @@ fn declared_size(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The parameters of a query string, decoded. The last of a repeated one counts.
+/// The parameters of a query string, decoded. Repeated ones were refused, unless they are lists.
 fn query(uri: &http::Uri) -> Vec<(String, String)> {
     let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
     pairs(uri).into_iter().map(|(name, value)| (name, text(value))).collect()

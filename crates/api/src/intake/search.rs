@@ -165,7 +165,7 @@ fn asked(uri: &Uri) -> Result<SearchQuery, IntakeError> {
     Ok(asked)
 }
 
-fn parameters() -> [Parameter; 14] {
+fn parameters() -> [Parameter; 15] {
     let size = Kind::Count(0, u64::MAX);
     let categories = Category::ALL.map(Category::as_str);
     let orders = SearchOrder::ALL.map(SearchOrder::as_str);
@@ -191,6 +191,11 @@ fn parameters() -> [Parameter; 14] {
         query("before", Kind::Text, "Only files named before this time"),
         query("tag", Kind::Texts, "Only files with this tag: NAME, or NAME=VALUE. May be repeated"),
         query(
+            "meta.NAME",
+            Kind::Texts,
+            "Only files whose metadata have this value under NAME. May be repeated",
+        ),
+        query(
             "sort",
             Kind::Word(&orders),
             "The order; the default is relevance, and newest without q",
@@ -206,8 +211,7 @@ pub(super) fn described() -> Operation {
     Operation::new("files", "search_files", "Search files by words and properties")
         .text(
             "The index follows what is stored: `index` says how far it is behind. Every file in the \
-             answer exists as it is shown. `meta.NAME=TEXT` selects files with this metadata; it may \
-             be repeated.",
+             answer exists as it is shown.",
         )
         .parameters(parameters())
         .json::<SearchAnswer<'static>>(200, "The files that match")

@@ -99,6 +99,39 @@ fn a_tree_is_stored_once_and_what_cannot_be_is_reported() {
 }
 
 #[test]
+fn a_search_accepts_every_option_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let url = server.url.as_str();
+    write(dir.path(), "a.txt", b"an apple");
+    let file = dir.path().join("a.txt");
+    for name in ["docs/a.txt", "docs/b.txt"] {
+        run_ok(&dir, &["files", "put", file.to_str().unwrap(), name, "--server", url]);
+    }
+    let set = ["--tag", "fruit=apple", "--meta", "author=Ada", "--meta", "year=1843"];
+    run_ok(&dir, &[&["files", "set", "docs/a.txt", "--server", url][..], &set].concat());
+    searched(url, "q=apple");
+    let options = [
+        ["--namespace", "docs"],
+        ["--prefix", "a"],
+        ["--type", "text/plain"],
+        ["--category", "text"],
+        ["--min-size", "1"],
+        ["--max-size", "1KiB"],
+        ["--after", "2026-01-01T00:00:00Z"],
+        ["--before", "2100-01-01T00:00:00Z"],
+        ["--sort", "name"],
+        ["--limit", "5"],
+    ]
+    .concat();
+    let search = ["files", "search", "apple", "--snippet", "--server", url];
+    let found = run_ok(&dir, &[&search[..], &set, &options].concat());
+    assert!(found.contains("docs/a.txt") && !found.contains("docs/b.txt"), "{found}");
+    let other = run_ok(&dir, &["files", "search", "--meta", "author=Eve", "--server", url]);
+    assert!(!other.contains("docs/"), "{other}");
+}
+
+#[test]
 fn a_file_is_fetched_whole_or_not_at_all_and_replaces_none_unasked() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
