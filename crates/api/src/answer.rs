@@ -47,6 +47,16 @@ pub(crate) fn no_content() -> Response {
     response
 }
 
+/// Makes a response one that says that the client has the content already.
+///
+/// Its body has no known length, so that no `Content-Length` of 0 is added for HEAD: there it would be
+/// that of the content (RFC 9110, section 8.6).
+pub(crate) fn unchanged(mut response: Response) -> Response {
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    *response.body_mut() = Body::from_stream(futures_util::stream::empty::<io::Result<Bytes>>());
+    response
+}
+
 /// What a page may load, and that no page may frame it; without forms.
 pub(crate) const PAGE: &str = "default-src 'none'; style-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

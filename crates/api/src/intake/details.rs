@@ -167,6 +167,10 @@ pub(super) fn describe(headers: &mut HeaderMap, attributes: &Attributes) {
     }
     for (name, value) in attributes.of(AttributeKind::Metadata) {
         let name = HeaderName::from_bytes(format!("{META}{name}").as_bytes());
+        // White space at the ends is no part of a header's value.
+        if value.trim_matches([' ', '\t']) != value {
+            continue;
+        }
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
             headers.append(name, value);
         }
@@ -224,6 +228,17 @@ mod tests {
         }
         let long = format!(r#"{{"tags":{{"{}":""}}}}"#, "n".repeat(200));
         assert!(patch(&long).unwrap().apply(&file(Attributes::default())).is_err());
+    }
+
+    #[test]
+    fn a_value_that_a_header_would_trim_is_only_in_the_json() {
+        let mut attributes = Attributes::default();
+        for (name, value) in [("a", " x"), ("b", "x\t"), ("c", "x y")] {
+            attributes.set(AttributeKind::Metadata, name, value).unwrap();
+        }
+        let mut sent = HeaderMap::new();
+        describe(&mut sent, &attributes);
+        assert_eq!((sent.len(), &sent["forebay-meta-c"]), (1, &HeaderValue::from_static("x y")));
     }
 
     #[test]

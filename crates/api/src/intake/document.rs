@@ -15,7 +15,7 @@ use forebay_intake::upload::Source as _;
 use forebay_intake::{Intake, IntakeError};
 use http::header::{CONTENT_TYPE, ETAG};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use utoipa::openapi::path::Parameter;
 
 use super::body::PacedBody;
@@ -25,7 +25,7 @@ use super::openapi::{
     BUSY, CONDITION, FULL, KEY_IN_USE, KEY_REUSED, STORAGE, TOO_LARGE, idempotency_key,
 };
 use super::{Turn, claim, json, problem, query, unknown_option};
-use crate::answer::no_content;
+use crate::answer::{no_content, unchanged};
 use crate::describe::{JsonObject, Kind, Operation, header, needed, path};
 
 /// The media types of a merge patch. A request without one is taken for it.
@@ -53,9 +53,7 @@ async fn get_document(
     let digest = Digest::of(&stored.raw);
     condition::check_tag(headers, digest)?;
     let mut response = if condition::has_tag(headers, digest) {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
+        unchanged(Response::default())
     } else {
         json(200, stored.raw)
     };

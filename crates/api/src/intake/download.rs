@@ -27,6 +27,7 @@ use super::files::{name_key, not_found};
 use super::range::{Ranges, parse};
 use super::versions;
 use super::{Served, bad_option, flag, problem, query, sending, unknown_option};
+use crate::answer::unchanged;
 
 /// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -125,8 +126,7 @@ async fn thumbnail(
     headers.remove(CONTENT_TYPE);
     insert(headers, ETAG, &format!("\"{tag}\""));
     if names_tag(&request.headers, &IF_NONE_MATCH, &tag) {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(response);
+        return Ok(unchanged(response));
     }
     let thumbnail = served.intake.thumbnail(stored, size).await?;
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(thumbnail.mime));
@@ -178,8 +178,7 @@ fn serve(
     let mut response = Response::new(Body::empty());
     describe(response.headers_mut(), file, opened.is_utf8, options.attachment);
     if not_modified(&request.headers, file) {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(response);
+        return Ok(unchanged(response));
     }
     let ranges = match request.headers.get(RANGE).map(HeaderValue::to_str) {
         Some(Ok(header))

@@ -22,7 +22,7 @@ use super::params::Params;
 use super::problem::internal;
 use super::registry::{Name, Opened};
 use super::{Shared, on_thread};
-use crate::answer::{answer, json as json_answer, line, wants_lines};
+use crate::answer::{answer, json as json_answer, line, unchanged, wants_lines};
 use crate::problem::Problem;
 
 /// Number of children that are sorted without a slot of their thread.
@@ -133,11 +133,7 @@ impl Request<'_> {
             tags.map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
                 .any(|tag| tag == etag || tag == "*")
         });
-        known.then(|| {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            tagged(response, &etag)
-        })
+        known.then(|| tagged(unchanged(Response::default()), &etag))
     }
 
     fn respond(&self, reply: Reply, etag: &str) -> Response {
