@@ -98,35 +98,75 @@ fn known(of: &PgType) -> Option<Wire> {
 #[must_use]
 pub fn built_in(of: &Wire) -> Option<(String, Wire)> {
     let Wire::Array { element, .. } = of else {
-        return Some((name_and_oid(of)?.0, of.clone()));
+        return Some((name_of(of)?, of.clone()));
     };
-    let (name, element_oid) = name_and_oid(element)?;
+    let name = name_of(element)?;
+    let element_oid = oid_of(&name)?;
     Some((format!("{name}[]"), Wire::Array { element: element.clone(), element_oid }))
 }
 
 /// Of a type that is no array.
-fn name_and_oid(of: &Wire) -> Option<(String, u32)> {
-    let (name, oid) = match of {
-        Wire::Decimal { precision, scale } => {
-            return Some((format!("numeric({precision},{scale})"), 1700));
-        }
-        Wire::Bool => ("boolean", 16),
-        Wire::Bytes => ("bytea", 17),
-        Wire::Int8 => ("bigint", 20),
-        Wire::Int2 => ("smallint", 21),
-        Wire::Int4 => ("integer", 23),
-        Wire::Text => ("text", 25),
-        Wire::Float4 => ("real", 700),
-        Wire::Float8 => ("double precision", 701),
-        Wire::Date => ("date", 1082),
-        Wire::Timestamp => ("timestamp without time zone", 1114),
-        Wire::TimestampTz => ("timestamp with time zone", 1184),
-        Wire::Numeric => ("numeric", 1700),
-        Wire::Uuid => ("uuid", 2950),
-        Wire::Jsonb => ("jsonb", 3802),
+fn name_of(of: &Wire) -> Option<String> {
+    let name = match of {
+        Wire::Decimal { precision, scale } => return Some(format!("numeric({precision},{scale})")),
+        Wire::Bool => "boolean",
+        Wire::Bytes => "bytea",
+        Wire::Int8 => "bigint",
+        Wire::Int2 => "smallint",
+        Wire::Int4 => "integer",
+        Wire::Text => "text",
+        Wire::Float4 => "real",
+        Wire::Float8 => "double precision",
+        Wire::Date => "date",
+        Wire::Timestamp => "timestamp without time zone",
+        Wire::TimestampTz => "timestamp with time zone",
+        Wire::Numeric => "numeric",
+        Wire::Uuid => "uuid",
+        Wire::Jsonb => "jsonb",
         _ => return None,
     };
-    Some((name.to_owned(), oid))
+    Some(name.to_owned())
+}
+
+/// The OID of a built-in type by its name as `format_type` writes it, the same on every server
+/// (`pg_type.dat`). Several types have the same form on the wire, but an array has the OID of its
+/// elements' type, and the server refuses another.
+///
+/// ```
+/// use forebay_pgcopy::catalog::oid_of;
+///
+/// assert_eq!(oid_of("character varying(10)"), Some(1043));
+/// assert_eq!(oid_of("mood"), None);
+/// ```
+#[must_use]
+pub fn oid_of(name: &str) -> Option<u32> {
+    let word = name.split_once('(').map_or(name, |(word, _)| word);
+    Some(match word {
+        "boolean" => 16,
+        "bytea" => 17,
+        "bigint" => 20,
+        "smallint" => 21,
+        "integer" => 23,
+        "text" => 25,
+        "oid" => 26,
+        "json" => 114,
+        "cidr" => 650,
+        "real" => 700,
+        "double precision" => 701,
+        "inet" => 869,
+        "character" => 1042,
+        "character varying" => 1043,
+        "date" => 1082,
+        "time without time zone" => 1083,
+        "timestamp without time zone" => 1114,
+        "timestamp with time zone" => 1184,
+        "interval" => 1186,
+        "time with time zone" => 1266,
+        "numeric" => 1700,
+        "uuid" => 2950,
+        "jsonb" => 3802,
+        _ => return None,
+    })
 }
 
 /// An array, where its elements have a form. Those of a domain have that of its base; what the domain
@@ -181,7 +221,8 @@ mod tests {
     fn a_built_in_type_for_a_form_has_that_form() {
         for oid in [16, 17, 20, 21, 23, 25, 700, 701, 1082, 1114, 1184, 1700, 2950, 3802] {
             let form = wire(&base(oid, ' ', -1), true);
-            assert_eq!(name_and_oid(&form).map(|(_, oid)| oid), Some(oid), "{form:?}");
+            let name = name_of(&form).unwrap();
+            assert_eq!(oid_of(&name), Some(oid), "{form:?}");
             assert_eq!(built_in(&form).map(|(_, form)| form), Some(form));
         }
     }

@@ -361,32 +361,11 @@ fn derived(data_type: &DataType) -> Option<(Wire, String)> {
         | DataType::LargeListView(element)
         | DataType::FixedSizeList(element, _) => {
             let (wire, sql) = derived(element.data_type())?;
-            let element_oid = builtin_oid(&wire)?;
+            let element_oid = crate::catalog::oid_of(&sql)?;
             Some((Wire::Array { element: Box::new(wire), element_oid }, format!("{sql}[]")))
         }
         _ => None,
     }
-}
-
-/// The number every server gives the type that `derived` chooses for a wire form (`pg_type.dat`).
-fn builtin_oid(wire: &Wire) -> Option<u32> {
-    Some(match wire {
-        Wire::Bool => 16,
-        Wire::Bytes => 17,
-        Wire::Int8 => 20,
-        Wire::Int2 => 21,
-        Wire::Int4 => 23,
-        Wire::Text => 25,
-        Wire::Float4 => 700,
-        Wire::Float8 => 701,
-        Wire::Date => 1082,
-        Wire::Time => 1083,
-        Wire::Timestamp => 1114,
-        Wire::TimestampTz => 1184,
-        Wire::Interval => 1186,
-        Wire::Decimal { .. } | Wire::Numeric => 1700,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

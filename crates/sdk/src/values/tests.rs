@@ -2,6 +2,7 @@
 
 use arrow::array::Array;
 use arrow::datatypes::IntervalMonthDayNano;
+use forebay_pgcopy::Wire;
 use proptest::prelude::*;
 
 use super::read::Builder;
@@ -88,6 +89,7 @@ fn times_beyond_four_digits_of_years_and_infinities_are_kept() {
             ("2000-02-29", "2000-02-29", "\"2000-02-29\""),
             ("-4712-01-01", "-4712-01-01", "\"-4712-01-01\""),
             ("+294276-12-31", "+294276-12-31", "\"+294276-12-31\""),
+            ("+5874897-12-31", "+5874897-12-31", "\"+5874897-12-31\""),
             ("infinity", "infinity", "\"infinity\""),
             ("-infinity", "-infinity", "\"-infinity\""),
         ],
@@ -137,6 +139,9 @@ fn what_is_no_value_is_refused_and_said() {
         ("numeric", "0x10"),
         ("date", "2001-02-29"),
         ("date", "01-02-03"),
+        ("date", "+5881580-07-11"),
+        ("date", "+9999999-01-01"),
+        ("timestamp", "+5874897-12-31T00:00:00"),
         ("time", "25:00"),
         ("time", "01:02:03.0000001"),
         ("timestamp", "2020-01-01T00:00:00Z"),
@@ -158,6 +163,21 @@ fn what_is_no_value_is_refused_and_said() {
         );
     }
     assert!(types::column("x", "numeric(10").is_none() && types::column("x", "blub").is_none());
+    for (type_name, oid) in [
+        ("text[]", Some(25)),
+        ("json[]", Some(114)),
+        ("char(3)[]", Some(1042)),
+        ("varchar(10)[]", Some(1043)),
+        ("numeric(5,2)[]", Some(1700)),
+        ("inet[]", Some(869)),
+        ("int[][]", None),
+    ] {
+        let element_oid = types::column("x", type_name).map(|column| match column.wire {
+            Wire::Array { element_oid, .. } => element_oid,
+            other => panic!("{type_name}: {other:?}"),
+        });
+        assert_eq!(element_oid, oid, "{type_name}");
+    }
 }
 
 proptest! {
@@ -168,7 +188,6 @@ proptest! {
             write(&mut out);
             String::from_utf8(out).unwrap()
         };
-        let days = days % 100_000_000;
         prop_assert_eq!(time::read_date(&text(&|out| time::write_date(days, out))), Some(days));
         prop_assert_eq!(
             time::read_timestamp(&text(&|out| time::write_timestamp(us, tz, out)), tz), Some(us));

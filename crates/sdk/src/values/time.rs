@@ -13,8 +13,8 @@ use arrow::datatypes::IntervalMonthDayNano;
 
 /// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
-/// Maximum year accepted, on either side: beyond what an `i64` of microseconds can represent.
-const YEAR_MAX: i64 = 300_000;
+/// Maximum year accepted, on either side: beyond what an `i32` of days can represent.
+const YEAR_MAX: i64 = 6_000_000;
 
 /// Days since 1970-01-01 of a date in the Gregorian calendar.
 ///
@@ -141,7 +141,7 @@ fn take_date(text: &str) -> Option<(i64, &str)> {
         b'+' => (true, 1, text.get(1..)?),
         _ => (false, 1, text),
     };
-    let (year, rest) = digits(unsigned, if is_signed { 6 } else { 4 })?;
+    let (year, rest) = digits(unsigned, if is_signed { 7 } else { 4 })?;
     if unsigned.len() - rest.len() < 4 || year > YEAR_MAX {
         return None;
     }
@@ -207,7 +207,9 @@ pub fn read_date(text: &str) -> Option<i32> {
         "infinity" => Some(i32::MAX),
         "-infinity" => Some(i32::MIN),
         text => match take_date(text)? {
-            (days, "") => i32::try_from(days).ok(),
+            (days, "") => {
+                i32::try_from(days).ok().filter(|days| ![i32::MAX, i32::MIN].contains(days))
+            }
             _ => None,
         },
     }

@@ -2,7 +2,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use forebay_pgcopy::{Column, Wire};
+use forebay_pgcopy::{Column, Wire, catalog};
 
 /// Maximum length of a type's name.
 const NAME_SIZE_MAX: usize = 128;
@@ -17,7 +17,7 @@ pub fn wire_of(name: &str) -> Option<(Wire, String)> {
     let name = name.trim().to_ascii_lowercase();
     if let Some(element) = name.strip_suffix("[]") {
         let (element, sql) = wire_of(element)?;
-        let element_oid = element_oid(&element)?;
+        let element_oid = catalog::oid_of(&sql)?;
         return Some((Wire::Array { element: Box::new(element), element_oid }, format!("{sql}[]")));
     }
     let (word, arguments) = match name.split_once('(') {
@@ -103,28 +103,4 @@ fn sized(name: &str, arguments: &[u32]) -> Option<(Wire, String)> {
         [size @ 1..=10_485_760] => Some((Wire::Text, format!("{name}({size})"))),
         _ => None,
     }
-}
-
-/// The OID of an array's element type, the same on every server (`pg_type.dat`).
-fn element_oid(element: &Wire) -> Option<u32> {
-    Some(match element {
-        Wire::Bool => 16,
-        Wire::Bytes => 17,
-        Wire::Int8 => 20,
-        Wire::Int2 => 21,
-        Wire::Int4 => 23,
-        Wire::Text => 25,
-        Wire::Oid => 26,
-        Wire::Float4 => 700,
-        Wire::Float8 => 701,
-        Wire::Date => 1082,
-        Wire::Time => 1083,
-        Wire::Timestamp => 1114,
-        Wire::TimestampTz => 1184,
-        Wire::Interval => 1186,
-        Wire::Numeric | Wire::Decimal { .. } => 1700,
-        Wire::Uuid => 2950,
-        Wire::Jsonb => 3802,
-        _ => return None,
-    })
 }
