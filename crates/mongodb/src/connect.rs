@@ -13,8 +13,8 @@ use forebay_sink::ServerError;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::{
-    ClientOptions, Compressor, Credential, ServerAddress, Tls as Encryption, TlsOptions,
-    WriteConcern,
+    ClientOptions, Compressor, ConnectionString, Credential, ServerAddress, Tls as Encryption,
+    TlsOptions, WriteConcern,
 };
 use mongodb::{Client, Database};
 use tokio::sync::OnceCell;
@@ -118,12 +118,7 @@ async fn connect(settings: &ServerSettings) -> Result<Connected, ServerError> {
         None => from_fields(settings),
     };
     let database = settings.database.clone().or_else(|| options.default_database.clone());
-    let database = database.filter(|name| !name.is_empty()).ok_or_else(|| {
-        ServerError::settings(
-            "no database is named",
-            "append it to `url` after the last slash, or set `database`",
-        )
-    })?;
+    let database = database.filter(|name| !name.is_empty()).ok_or_else(unnamed)?;
     let options = completed(options, settings);
     let hosts: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
     let user = options.credential.as_ref().and_then(|credential| credential.username.as_ref());
@@ -132,6 +127,28 @@ async fn connect(settings: &ServerSettings) -> Result<Connected, ServerError> {
     let client =
         Client::with_options(options).map_err(|error| failure("connect", &name, &error))?;
     Ok(Connected { database: client.database(&database), hosts, name })
+}
+
+/// Checks an address and that a database is named, without a connection or a look-up of names.
+///
+/// # Errors
+/// [`ServerError::Settings`]: what is wrong, without the address.
+pub(crate) fn check(url: Option<&str>, database: Option<&str>) -> Result<(), ServerError> {
+    let named = match url {
+        Some(url) => {
+            ConnectionString::parse(url).map_err(|error| unparsed(&error))?.default_database
+        }
+        None => None,
+    };
+    let database = database.or(named.as_deref()).filter(|name| !name.is_empty());
+    database.map(|_| ()).ok_or_else(unnamed)
+}
+
+fn unnamed() -> ServerError {
+    ServerError::settings(
+        "no database is named",
+        "append it to `url` after the last slash, or set `database`",
+    )
 }
 
 /// The error message of the driver could reveal a part of the address.
@@ -262,6 +279,8 @@ mod tests {
             let error = run(async { Server::new(settings.clone()).database().await.unwrap_err() });
             assert!(matches!(error, ServerError::Settings { .. }), "{url}: {error}");
             assert!(!format!("{error} {error:?} {settings:?}").contains("geheim"));
+            let checked = check(Some(url), Some("x")).unwrap_err();
+            assert_eq!(checked.to_string(), error.to_string(), "{url}");
         }
     }
 
@@ -277,6 +296,11 @@ mod tests {
         assert_eq!(named("mongodb://h", Some("y")).unwrap(), "y");
         for nothing in [named("mongodb://h", None), named("mongodb://h/x", Some(""))] {
             assert!(matches!(nothing.unwrap_err(), ServerError::Settings { .. }));
+        }
+        assert!(check(Some("mongodb://h/x"), None).is_ok() && check(None, Some("y")).is_ok());
+        assert!(check(Some("mongodb+srv://h.example/x"), None).is_ok(), "no name is looked up");
+        for (url, database) in [(Some("mongodb://h"), None), (None, None), (None, Some(""))] {
+            assert!(check(url, database).is_err(), "{url:?} {database:?}");
         }
     }
 

@@ -93,6 +93,12 @@ impl Default for Settings {
 }
 
 impl ConnectorSettings for Settings {
+    #[cfg(feature = "driver")]
+    fn check(&self) -> Result<(), forebay_base::ServerError> {
+        let url = self.url.as_ref().map(Secret::expose);
+        crate::connect::check(url, self.database.as_ref().map(|name| name.0.as_str()))
+    }
+
     /// The listed servers of a replica set, or the name to look up for `mongodb+srv`.
     fn reach(&self) -> Reach {
         let mut reach = Reach::default();
