@@ -32,14 +32,19 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     }
     let lower = name.to_lowercase();
     let tail = lower.rsplit('.').next().unwrap_or(&lower).to_owned();
+    // A third of the letters may differ.
+    let close = |edits: usize, length: usize| edits <= (length / 3).clamp(1, 5);
     known
-        .map(|candidate| {
+        .filter_map(|candidate| {
             let candidate_tail = candidate.rsplit('.').next().unwrap_or(candidate);
+            let whole = distance(&lower, candidate);
+            let last = distance(&tail, candidate_tail);
+            let by_name = close(whole, candidate.len()).then_some(whole);
             // A match of the last part alone is worth one edit less than a full one.
-            let by_tail = distance(&tail, candidate_tail) + 1;
-            (distance(&lower, candidate).min(by_tail), candidate)
+            let by_tail = close(last, candidate_tail.len()).then_some(last + 1);
+            let edits = by_name.into_iter().chain(by_tail).min()?;
+            Some((edits, candidate))
         })
-        .filter(|(edits, candidate)| *edits <= (candidate.len() / 3).clamp(2, 5))
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
 }
@@ -60,6 +65,8 @@ mod tests {
             ("dta", Some("data")),
             ("Server.Listen", Some("server.listen")),
             ("completely.different", None),
+            ("nope", None),
+            ("lag", Some("log")),
         ] {
             assert_eq!(nearest(typed, KNOWN.into_iter()), meant, "{typed}");
         }
