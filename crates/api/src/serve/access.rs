@@ -19,7 +19,10 @@ use crate::uploads;
 enum Subject<'a> {
     /// One named resource of an area.
     One(Area, Cow<'a, str>),
-    /// What every key for some resource of the area may read, such as a signed checkpoint.
+    /// Two named resources of an area.
+    Both(Area, Cow<'a, str>, Cow<'a, str>),
+    /// What every key for some resource of the area may read, such as a signed checkpoint. It has no
+    /// content of any resource, at most hashes.
     Common(Area),
     /// The collection of uploads: to begin one, or to ask what the server supports. Listing them shows
     /// those of every namespace.
@@ -48,8 +51,11 @@ pub(super) fn check(
     if !grant.is_limited() {
         return Ok(());
     }
-    let permitted = match subject(uri) {
+    let permitted = match subject(method, uri) {
         Subject::One(area, name) => grant.permits(area, &name),
+        Subject::Both(area, name, other) => {
+            grant.permits(area, &name) && grant.permits(area, &other)
+        }
         Subject::Common(area) => *method == Method::GET && grant.reaches(area),
         Subject::Uploads => {
             matches!(*method, Method::POST | Method::OPTIONS) && grant.reaches(Area::Files)
@@ -111,7 +117,7 @@ fn is_namespace(path: &str) -> bool {
 }
 
 /// Returns the resource of a request.
-fn subject(uri: &Uri) -> Subject<'_> {
+fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
     let mut segments = uri.path().split('/').skip(2);
     let area = segments.next().unwrap_or_default();
     let (name, more) = (segments.next(), segments.next());
@@ -126,12 +132,26 @@ fn subject(uri: &Uri) -> Subject<'_> {
         ("uploads", None, None) => Subject::Uploads,
         ("uploads", Some(_), None) => Subject::Upload,
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
-        ("events", Some("checkpoint" | "key" | "tlog" | "proof"), _) => {
+        ("events", Some("checkpoint" | "key" | "proof"), _)
+        | ("events", Some("tlog"), Some("checkpoint")) => Subject::Common(Area::Events),
+        // Tiles of a level have hashes. Those of entries have the events of every stream.
+        ("events", Some("tlog"), Some("tile"))
+            if segments.next().is_some_and(|level| level.parse::<u8>().is_ok()) =>
+        {
             Subject::Common(Area::Events)
         }
+        ("events", Some("tlog"), _) => Subject::Everything,
         ("events", None, None) => by_parameter(uri, Area::Events, "stream"),
         // The format of an append. A request for one event by id has no stream in its path.
         ("events", Some(_), None) => by_parameter(uri, Area::Events, "stream"),
+        ("inventories", Some(name), Some("diff")) => {
+            match (one(Area::Inventories, name), by_parameter(uri, Area::Inventories, "old")) {
+                (Subject::One(area, name), Subject::One(_, old)) => Subject::Both(area, name, old),
+                _ => Subject::Everything,
+            }
+        }
+        // What it is built from is in the body: files of any namespace, or of the machine.
+        ("inventories", Some(_), None) if *method == Method::POST => Subject::Everything,
         ("inventories", Some(name), _) if name != "page" => one(Area::Inventories, name),
         ("pipelines", Some(name), _) if name != "page" => one(Area::Pipelines, name),
         _ => Subject::Everything,
@@ -208,10 +228,11 @@ mod tests {
 
     #[test]
     fn the_resource_of_a_request_is_in_its_path_or_one_parameter() {
-        let of = |target: &str| {
+        let of = |method: &Method, target: &str| {
             let uri: Uri = target.parse().unwrap();
-            match subject(&uri) {
+            match subject(method, &uri) {
                 Subject::One(area, name) => format!("{area:?}:{name}"),
+                Subject::Both(area, name, other) => format!("{area:?}:{name}, {other}"),
                 Subject::Common(area) => format!("{area:?}"),
                 Subject::Uploads => "uploads".to_owned(),
                 Subject::Upload => "upload".to_owned(),
@@ -252,12 +273,26 @@ mod tests {
             ("/v1/events", "everything"),
             ("/v1/events/01ABC", "everything"),
             ("/v1/events/checkpoint", "Events"),
+            ("/v1/events/proof/consistency?first=1&second=2", "Events"),
+            ("/v1/events/tlog/checkpoint", "Events"),
+            ("/v1/events/tlog/tile/0/x001/234.p/5", "Events"),
+            ("/v1/events/tlog/tile/entries/000", "everything"),
+            ("/v1/events/tlog/tile/%65ntries/000", "everything"),
+            ("/v1/events/tlog/tile//entries/000", "everything"),
+            ("/v1/events/tlog/tile", "everything"),
+            ("/v1/events/tlog", "everything"),
             ("/v1/events/01ABC/proof", "everything"),
+            ("/v1/inventories/daily", "Inventories:daily"),
             ("/v1/inventories/daily/top", "Inventories:daily"),
+            ("/v1/inventories/daily/diff?old=other", "Inventories:daily, other"),
+            ("/v1/inventories/daily/diff?old=a&old=daily", "everything"),
+            ("/v1/inventories/daily/diff", "everything"),
             ("/v1/inventories/page", "everything"),
             ("/v1/pipelines/nightly/runs", "Pipelines:nightly"),
         ] {
-            assert_eq!(of(target), about, "{target}");
+            assert_eq!(of(&Method::GET, target), about, "{target}");
         }
+        assert_eq!(of(&Method::POST, "/v1/inventories/daily"), "everything");
+        assert_eq!(of(&Method::DELETE, "/v1/inventories/daily/build"), "Inventories:daily");
     }
 }
