@@ -73,6 +73,8 @@ struct Side<'q> {
     places: Vec<usize>,
     /// If there are costs.
     pricer: Option<Pricer<'q>>,
+    /// The slots of the class that is ranked, one bit each; all without one.
+    ranked: u64,
 }
 
 struct Walk<'q> {
@@ -134,7 +136,11 @@ impl<'q> Side<'q> {
             Some(pricer) => Some(pricer?),
             None => return Err(IndexError::Cost("there are no prices").into()),
         };
-        Ok(Self { places, pricer })
+        let slots = index.slots().iter().enumerate();
+        let ranked = options.class.map_or(u64::MAX, |class| {
+            slots.filter(|(_, slot)| slot.class == class).fold(0, |mask, (at, _)| mask | 1 << at)
+        });
+        Ok(Self { places, pricer, ranked })
     }
 
     fn amounts(&self, node: Option<&Node<'_>>) -> Result<Amounts, IndexError> {
@@ -148,9 +154,9 @@ impl<'q> Side<'q> {
         Ok(Amounts { classes, delete_markers: numbers.delete_markers })
     }
 
-    /// The cost of a prefix; 0 of one that does not exist.
-    fn cost(&self, node: Option<&Node<'_>>) -> Result<Option<f64>, CostError> {
-        let cost = |pricer: &Pricer<'_>| node.map_or(Ok(0.0), |node| pricer.total(node, u64::MAX));
+    /// The cost of what a prefix has in some slots; 0 of one that does not exist.
+    fn cost(&self, node: Option<&Node<'_>>, slots: u64) -> Result<Option<f64>, CostError> {
+        let cost = |pricer: &Pricer<'_>| node.map_or(Ok(0.0), |node| pricer.total(node, slots));
         self.pricer.as_ref().map(cost).transpose()
     }
 }
@@ -178,7 +184,11 @@ impl<'q> Walk<'q> {
         let (before, after) = (self.old.amounts(old)?, self.new.amounts(new)?);
         let by_cost = self.options.by == SortBy::Cost;
         // Otherwise the costs of the changes that are kept are computed at the end.
-        let cost = if by_cost { self.costs(old, new)? } else { None };
+        let cost = if by_cost {
+            self.costs((old, self.old.ranked), (new, self.new.ranked))?
+        } else {
+            None
+        };
         let status = match (old, new) {
             (None, _) => Status::Added,
             (_, None) => Status::Removed,
@@ -194,6 +204,10 @@ impl<'q> Walk<'q> {
         let Some(key) = change.key(self.options.by, self.options.rank, counted) else {
             return Ok(());
         };
+        if self.options.class.is_some() {
+            // What was ranked is the cost of the class, and the change shows that of the prefix.
+            change.cost = None;
+        }
         let is_full = self.kept.len() >= self.options.top;
         if is_full && self.kept.peek().is_some_and(|Reverse(least)| key < least.key) {
             return Ok(());
@@ -213,10 +227,10 @@ impl<'q> Walk<'q> {
 
     fn costs(
         &self,
-        old: Option<&Node<'_>>,
-        new: Option<&Node<'_>>,
+        (old, of_old): (Option<&Node<'_>>, u64),
+        (new, of_new): (Option<&Node<'_>>, u64),
     ) -> Result<Option<(f64, f64)>, CostError> {
-        Ok(self.old.cost(old)?.zip(self.new.cost(new)?))
+        Ok(self.old.cost(old, of_old)?.zip(self.new.cost(new, of_new)?))
     }
 
     /// A change, without its prefix and its cost.
@@ -252,7 +266,7 @@ impl<'q> Walk<'q> {
         for change in &mut changes {
             if change.cost.is_none() && self.old.pricer.is_some() && self.new.pricer.is_some() {
                 let (old, new) = (old.get(&change.prefix)?, new.get(&change.prefix)?);
-                change.cost = self.costs(old.as_ref(), new.as_ref())?;
+                change.cost = self.costs((old.as_ref(), u64::MAX), (new.as_ref(), u64::MAX))?;
             }
             let by_name = |of: &ClassChange| (of.class.clone(), of.noncurrent);
             change.classes.sort_by_key(by_name);

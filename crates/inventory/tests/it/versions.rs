@@ -193,6 +193,22 @@ fn changes_are_ranked_by_every_figure_and_within_a_class() {
     let shrunk = DiffOptions { rank: Rank::Shrinkage, ..DiffOptions::default() };
     assert_eq!(changes(&old, &new, &shrunk), []);
     assert_eq!(changes(&new, &old, &shrunk)[0].prefix, b"a/");
+    // What another class costs more does not count, and is shown with the change.
+    let (by, prices) = (SortBy::Cost, Some(&prices));
+    let glacier = DiffOptions { class: Some("GLACIER"), by, prices, ..DiffOptions::default() };
+    let old = [("a/1", "GLACIER", CURRENT, GIB), ("b/1", "GLACIER", CURRENT, GIB)];
+    let new = [
+        ("a/1", "GLACIER", CURRENT, 100 * GIB),
+        ("b/1", "GLACIER", CURRENT, 2 * GIB),
+        ("b/2", "STANDARD", CURRENT, 900 * GIB),
+    ];
+    let found = changes(&old, &new, &glacier);
+    let prefixes: Vec<&[u8]> = found.iter().map(|change| &*change.prefix).collect();
+    let below: Vec<_> = prefixes.into_iter().filter(|prefix| !prefix.is_empty()).collect();
+    assert_eq!(below, [b"a/", b"b/"]);
+    let cost = |at: usize| found[at].cost.map(|(old, new)| new - old).unwrap();
+    let at = |name: &[u8]| found.iter().position(|change| change.prefix == name).unwrap();
+    assert!(cost(at(b"b/")) > cost(at(b"a/")), "the cost of a prefix is that of all its classes");
 }
 
 #[test]
