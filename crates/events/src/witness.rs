@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -141,9 +142,12 @@ impl WitnessService {
         };
         let mut last = HashMap::new();
         for log in &logs {
-            if let Some(found) = read(&*fs, dir, log.name(), key.cosigner())? {
-                last.insert(log.name().to_owned(), found);
+            let path = dir.join(name_of(log.name()));
+            let Some(found) = read(&*fs, &path, key.cosigner())? else { continue };
+            if found.origin != log.name() {
+                return Err(WitnessError::Damaged { path });
             }
+            last.insert(log.name().to_owned(), Last { size: found.size, root: found.root });
         }
         let last = Mutex::new(last);
         let (cosigned, refused) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -236,23 +240,50 @@ fn stored(
     kept.to_string()
 }
 
+/// Checks the key of the witness in `dir` and the checkpoints that it cosigned last, without changing
+/// anything; returns what is damaged. There is no witness if there is no key.
+///
+/// # Errors
+/// The device failed.
+pub fn check(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<(PathBuf, String)>, WitnessError> {
+    let path = dir.join(KEY_NAME);
+    let key = match CosigningKey::load(fs, &path) {
+        Ok(Some(key)) => key,
+        Ok(None) => return Ok(Vec::new()),
+        Err(error) => return Ok(vec![(path, chain(&error).to_string())]),
+    };
+    let list = |source| WitnessError::Io(Disk::new("list", dir, source));
+    let mut damages = Vec::new();
+    for entry in fs.list(dir).map_err(list)? {
+        let name = entry.name.to_str().filter(|name| name.ends_with(".checkpoint"));
+        let Some(name) = name else { continue };
+        match read(fs, &dir.join(name), key.cosigner()) {
+            Ok(Some(checkpoint)) if name_of(&checkpoint.origin) == *name => {}
+            Ok(None) => {}
+            Ok(Some(_)) => damages.push((dir.join(name), "it is of another log".to_owned())),
+            Err(WitnessError::Damaged { path }) => {
+                damages
+                    .push((path, "it is not a checkpoint that this witness cosigned".to_owned()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(damages)
+}
+
 fn name_of(origin: &str) -> String {
     format!("{}.checkpoint", hex::encode(&Sha256::digest(origin)[..16]))
 }
 
-/// The stored checkpoint of a log; `None` if there is none.
+/// A stored checkpoint; `None` if there is none.
 fn read(
     fs: &dyn FileSystem,
-    dir: &Path,
-    origin: &str,
+    path: &Path,
     key: &CosignerKey,
-) -> Result<Option<Last>, WitnessError> {
-    let path = dir.join(name_of(origin));
-    let bytes = whole_file::read(fs, &path, NOTE_SIZE_MAX).map_err(WitnessError::Read)?;
+) -> Result<Option<Checkpoint>, WitnessError> {
+    let bytes = whole_file::read(fs, path, NOTE_SIZE_MAX).map_err(WitnessError::Read)?;
     let Some(bytes) = bytes else { return Ok(None) };
     let note = SignedNote::parse(&bytes).ok().filter(|note| key.verify(note).is_ok());
     let checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
-    let checkpoint = checkpoint.filter(|checkpoint| checkpoint.origin == origin);
-    let Checkpoint { size, root, .. } = checkpoint.ok_or(WitnessError::Damaged { path })?;
-    Ok(Some(Last { size, root }))
+    checkpoint.map(Some).ok_or_else(|| WitnessError::Damaged { path: path.to_path_buf() })
 }

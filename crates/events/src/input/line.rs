@@ -53,6 +53,10 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
     {
         return found(Format::Kv, draft);
     }
+    if let Some((when, rest)) = time::own(line, now_ms) {
+        let draft = after_time(when, b"", rest);
+        return Some(Parsed { format: Format::Text, certain: true, leading: true, draft });
+    }
     if let Some(draft) = klog(line, now_ms) {
         return Some(Parsed { format: Format::Text, certain: false, leading: true, draft });
     }

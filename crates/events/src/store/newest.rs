@@ -9,6 +9,7 @@
 
 use std::path::Path;
 
+use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
@@ -55,11 +56,16 @@ pub(super) fn contradiction(
     })
 }
 
+/// Says that the copy is none.
+pub(super) fn foreign(reason: &dyn std::fmt::Display) -> String {
+    format!("{NAME} is no checkpoint of this store: {reason}")
+}
+
 /// Compares the history of a store that is opened with the copy. If only the last note is missing,
 /// as after damage to it, it is restored.
 ///
 /// # Errors
-/// The device failed, or a note is not of this store.
+/// The device failed, or the last note of the history is not of this store.
 pub(super) fn compare(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -71,7 +77,17 @@ pub(super) fn compare(
         checkpoint.map(|checkpoint| (checkpoint, note.to_owned())).map_err(OpenError::Checkpoint)
     };
     let mut latest = history.latest().map(open).transpose()?;
-    let copy = read(fs, dir)?.as_deref().map(open).transpose()?;
+    // A copy that is none was replaced, like one of another store: the events can be read all the same.
+    let (copy, no_copy) = match read(fs, dir) {
+        Ok(None) => (None, None),
+        Ok(Some(note)) => match open(&note) {
+            Ok(copy) => (Some(copy), None),
+            Err(OpenError::Checkpoint(error)) => (None, Some(foreign(&chain(&error)))),
+            Err(error) => return Err(error),
+        },
+        Err(OpenError::Manifest { reason, .. }) => (None, Some(foreign(&reason))),
+        Err(error) => return Err(error),
+    };
     let number = |found: &Option<(Checkpoint, String)>| found.as_ref()?.0.number();
     let copied = number(&copy);
     if let Some((checkpoint, note)) = &copy
@@ -86,7 +102,8 @@ pub(super) fn compare(
         latest.clone_from(&copy);
     }
     let checkpoint = |found: &Option<(Checkpoint, String)>| found.as_ref().map(|it| it.0.clone());
-    let cut = contradiction(checkpoint(&copy).as_ref(), checkpoint(&latest).as_ref());
+    let cut =
+        no_copy.or_else(|| contradiction(checkpoint(&copy).as_ref(), checkpoint(&latest).as_ref()));
     Ok(Checkpoints { key, history, latest, copied, cut })
 }
 

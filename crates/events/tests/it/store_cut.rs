@@ -63,8 +63,11 @@ fn a_copy_that_was_removed_or_replaced_is_noticed() {
     assert_refused(&disk, "an older one replaced it");
     let disk = sound.fork();
     write(&disk, &copy_path(), b"x");
+    assert_refused(&disk, "newest-checkpoint is no checkpoint of this store: ");
+    write(&disk, &copy_path(), b"\xff");
     let found = faults(&check(&disk, &[], None));
-    assert!(found[0].contains("the copy of the newest one"), "{found:?}");
+    assert!(found[0].contains("it is not text"), "{found:?}");
+    assert!(open(&disk).health().unwrap_err().contains("it is not text"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A witness for the logs of others, driven by the requests of C2SP tlog-witness; and a store that has
 //! its checkpoints cosigned.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::clock::ManualClock;
@@ -151,6 +151,22 @@ fn a_stored_checkpoint_that_was_changed_keeps_the_witness_closed() {
     let text = String::from_utf8(read(&disk, &path)).unwrap();
     write(&disk, &path, text.replace("\n9\n", "\n8\n").as_bytes());
     assert!(matches!(service(&disk), Err(WitnessError::Damaged { .. })));
+    let damages = |disk: &SimFs| {
+        let found = forebay_events::witness::check(disk, dir).unwrap();
+        found.into_iter().map(|(path, _)| path).collect::<Vec<_>>()
+    };
+    assert_eq!(damages(&disk), [path.clone()]);
+    let key = dir.join("key");
+    write(&disk, &path, text.as_bytes());
+    assert_eq!(damages(&disk), [PathBuf::new(); 0]);
+    let other = dir.join("other.checkpoint");
+    disk.rename(&path, &other).unwrap();
+    assert_eq!(damages(&disk), [other.clone()]);
+    disk.rename(&other, &path).unwrap();
+    let bytes = read(&disk, &key);
+    write(&disk, &key, b"x");
+    assert_eq!(damages(&disk), [key.clone()]);
+    write(&disk, &key, &bytes);
     write(&disk, &path, b"");
     assert!(matches!(service(&disk), Err(WitnessError::Damaged { .. })));
 }

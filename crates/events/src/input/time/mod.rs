@@ -1,7 +1,8 @@
 //! The times of log records, exactly: nanoseconds since 1970-01-01 UTC, without floating-point
 //! arithmetic.
 //!
-//! [`text`] reads the time of a field, [`leading`] the one a line begins with, [`epoch`] a number.
+//! [`text`] reads the time of a field, [`leading`] the one a line begins with, [`own`] that of a line in
+//! the form of one product, [`epoch`] a number.
 //! Invariants:
 //! - A time is one that a log can have: 1980 to 2099. Anything else is not recognised, because a
 //!   value such as 0 or 1601-01-01 means that the source knows no time.
@@ -9,11 +10,13 @@
 //! - A civil time without an offset is returned as if it were UTC, with `zoned` unset.
 
 mod cursor;
+mod own;
 mod pattern;
 mod written;
 mod zone;
 
 pub(super) use cursor::Cursor;
+pub(super) use own::own;
 pub(super) use pattern::pattern;
 pub(super) use written::{bsd, klog, leading, read, text};
 pub(super) use zone::shifted as in_zone;

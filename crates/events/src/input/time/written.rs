@@ -22,6 +22,9 @@ pub(in crate::input) fn text(text: &str, now_ms: Option<i64>) -> Option<When> {
         let end = number.get(1..)?.find(['+', '-']).map_or(number.len(), |end| end + 1);
         return epoch(number.get(..end)?, Unit::Guess).map(When::exact);
     }
+    if let Some(when) = super::own::dmtf(text) {
+        return Some(when);
+    }
     // A date has a separator after its year, and a number of seconds has none.
     let number = match text.as_bytes() {
         [b'0'..=b'9', _, _, _, b'-' | b'/', ..] => false,
@@ -268,7 +271,7 @@ fn date(cursor: &mut Cursor<'_>) -> Option<Bsd> {
 }
 
 /// The time of day as six digits.
-fn compact(cursor: &mut Cursor<'_>, (year, month, day): (i64, i64, i64)) -> Option<Bsd> {
+pub(super) fn compact(cursor: &mut Cursor<'_>, (year, month, day): (i64, i64, i64)) -> Option<Bsd> {
     let hour = cursor.number(2, 2).filter(|hour| *hour < 24)?;
     let minute = cursor.number(2, 2).filter(|minute| *minute < 60)?;
     let second = cursor.number(2, 2).filter(|second| *second <= 60)?;

@@ -209,8 +209,7 @@ impl Verifying<'_> {
         let copied = match copied {
             Ok(copied) => copied,
             Err(error) => {
-                let error = chain(&error);
-                return self.checkpoint_fault(format!("the copy of the newest one: {error}"));
+                return self.checkpoint_fault(newest::foreign(&chain(&error)));
             }
         };
         if let Some(found) = newest::contradiction(copied.as_ref(), latest) {
