@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use forebay_api::keys::{KeyFile, MasterKey};
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_events::store::{Kept, Store as Events, verify_kept};
+use forebay_events::store::{Kept, OpenError as EventsError, Store as Events, verify_kept};
 use forebay_inventory::index::Index;
 use serde::Serialize;
 
@@ -53,10 +53,25 @@ impl Others {
         if !dir.exists() || !Events::exists(&**fs, dir)? {
             return Ok(());
         }
-        let verified = verify_kept(fs, dir, &Kept::default(), &|_| {});
-        let verified = verified.context("cannot verify the events")?;
+        let verified = match verify_kept(fs, dir, &Kept::default(), &|_| {}) {
+            Ok(verified) => verified,
+            Err(EventsError::Manifest { path, reason }) => {
+                self.add("events", &path, reason.to_owned());
+                return Ok(());
+            }
+            Err(error) => return Err(error).context("cannot verify the events"),
+        };
         self.events = Some(verified.events);
         verified.faults.iter().for_each(|fault| self.add("events", dir, fault.to_string()));
+        Ok(())
+    }
+
+    fn witness(&mut self, fs: &Arc<dyn FileSystem>, dir: &Path) -> anyhow::Result<()> {
+        if dir.exists() {
+            let damages = forebay_events::witness::check(&**fs, dir);
+            let damages = damages.context("cannot check the witness")?;
+            damages.into_iter().for_each(|(path, text)| self.add("witness", &path, text));
+        }
         Ok(())
     }
 
@@ -142,6 +157,7 @@ pub(crate) fn check_others(
     others.webhooks(&layout::webhooks(data));
     go_on()?;
     others.events(&fs, &layout::events(data))?;
+    others.witness(&fs, &layout::witness(data))?;
     go_on()?;
     others.cache(&layout::cache(data))?;
     others.inventories(&layout::inventories(data), go_on)?;
