@@ -188,6 +188,11 @@ pub fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -
     json.extend_from_slice(b",\"created\":\"");
     json.extend_from_slice(time_text(file.created_ms).as_bytes());
     json.push(b'"');
+    if let Some(ms) = file.expires_ms() {
+        json.extend_from_slice(b",\"expires\":\"");
+        json.extend_from_slice(time_text(ms).as_bytes());
+        json.push(b'"');
+    }
     for (kind, field) in
         [(AttributeKind::Metadata, &b",\"metadata\":"[..]), (AttributeKind::Tag, b",\"tags\":")]
     {
@@ -242,6 +247,7 @@ mod tests {
                 attributes.set(AttributeKind::Tag, "a\"", "b").unwrap();
                 attributes.set(AttributeKind::Metadata, "c", "\\").unwrap();
                 attributes.set(AttributeKind::Internal, "hidden", "x").unwrap();
+                attributes.set_keep(std::time::Duration::from_secs(86_400)).unwrap();
             }
             let file = FileRecord {
                 id: 0x1234_5678_9abc_def0,

@@ -30,6 +30,8 @@ use super::files::name_key;
 use super::{Turn, claim, json, json_body, problem};
 
 const META: &str = "forebay-meta-";
+/// Maximum number of headers with metadata in a response: many clients accept 100 headers.
+const SENT_MAX: usize = 64;
 const TAGS: HeaderName = HeaderName::from_static("forebay-tags");
 
 /// A change of what is stored with a file beside its bytes. What is absent stays as it is.
@@ -165,7 +167,11 @@ pub(super) fn describe(headers: &mut HeaderMap, attributes: &Attributes) {
     if attributes.is_empty() {
         return;
     }
+    let mut sent = 0;
     for (name, value) in attributes.of(AttributeKind::Metadata) {
+        if sent == SENT_MAX {
+            break;
+        }
         let name = HeaderName::from_bytes(format!("{META}{name}").as_bytes());
         // White space at the ends is no part of a header's value.
         if value.trim_matches([' ', '\t']) != value {
@@ -173,6 +179,7 @@ pub(super) fn describe(headers: &mut HeaderMap, attributes: &Attributes) {
         }
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
             headers.append(name, value);
+            sent += 1;
         }
     }
     let mut tags = url::form_urlencoded::Serializer::new(String::new());
@@ -239,6 +246,12 @@ mod tests {
         let mut sent = HeaderMap::new();
         describe(&mut sent, &attributes);
         assert_eq!((sent.len(), &sent["forebay-meta-c"]), (1, &HeaderValue::from_static("x y")));
+        for name in 0..100 {
+            attributes.set(AttributeKind::Metadata, &format!("n{name}"), "x").unwrap();
+        }
+        let mut sent = HeaderMap::new();
+        describe(&mut sent, &attributes);
+        assert_eq!(sent.len(), SENT_MAX, "clients accept no more");
     }
 
     #[test]
