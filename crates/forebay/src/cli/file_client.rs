@@ -13,9 +13,11 @@ use forebay_intake::names::{FileName, Namespace};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::Method;
+use ureq::http::header::EXPECT;
 use ureq::http::request::Builder;
 
 use super::https;
+use super::server::CONTINUE;
 use super::server::base_url;
 use crate::exit::{Coded, Exit};
 
@@ -219,6 +221,7 @@ impl Client {
             comment => format!("?comment={}", super::server::encode(comment)),
         };
         let mut request = self.agent.put(format!("{}{}{query}", self.url, target.path()));
+        request = request.header(EXPECT, CONTINUE);
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
@@ -250,7 +253,11 @@ impl Client {
 
     /// Begins a request to a path of the server.
     pub(super) fn request(&self, method: Method, path: &str) -> Builder {
-        let request = Builder::new().method(method).uri(format!("{}{path}", self.url));
+        let has_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
+        let mut request = Builder::new().method(method).uri(format!("{}{path}", self.url));
+        if has_body {
+            request = request.header(EXPECT, CONTINUE);
+        }
         match &self.authorization {
             Some(authorization) => request.header("authorization", authorization),
             None => request,

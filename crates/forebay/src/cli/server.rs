@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ureq::RequestBuilder;
+use ureq::http::header::EXPECT;
 use ureq::typestate::WithBody;
 
 use super::https;
 use crate::exit::{Coded, Exit};
 
+/// The body of a request is sent once the server wants it. A server that refuses a request closes the
+/// connection, and a client that is still sending would see only that.
+pub(super) const CONTINUE: &str = "100-continue";
 /// Maximum size of an answer, in bytes.
 const ANSWER_SIZE_MAX: u64 = 16 << 20;
 
@@ -114,7 +118,7 @@ impl<'a> Server<'a> {
         request: RequestBuilder<WithBody>,
         body: &serde_json::Value,
     ) -> anyhow::Result<String> {
-        let request = request.header("content-type", "application/json");
+        let request = request.header("content-type", "application/json").header(EXPECT, CONTINUE);
         self.answer(self.with_key(request).send(body.to_string()))
     }
 
