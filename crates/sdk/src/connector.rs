@@ -274,6 +274,9 @@ pub struct Round {
     pub name: Option<String>,
     /// The streams that it copies completely.
     pub streams: Vec<String>,
+    /// The names of earlier rounds that are complete, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<String>,
 }
 
 /// A load, as recorded at a destination.

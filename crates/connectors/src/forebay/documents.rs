@@ -92,7 +92,10 @@ impl Namespace {
             namespace.origins.push(origin);
         }
         for field in page.columns {
-            let Some(column) = field.column(&namespace.columns) else { continue };
+            let column = field.column(&namespace.columns).ok_or_else(|| {
+                let error = format!("the field {:?} is of an unknown type", field.path);
+                namespace.server.misunderstood(&namespace.act(), error)
+            })?;
             namespace.columns.push(column);
             namespace.origins.push(Origin::Field(field.path));
         }

@@ -23,7 +23,8 @@ pub(super) struct FieldColumn {
 }
 
 impl FieldColumn {
-    /// The column, with a name that is not in `taken`; `None` if the type is unknown.
+    /// The column, with a name that is not in `taken`; `None` if the type is unknown, as of a later
+    /// version.
     pub(super) fn column(&self, taken: &[Column]) -> Option<Column> {
         let sql_type = match self.kind.as_str() {
             "boolean" => "boolean",
@@ -31,6 +32,8 @@ impl FieldColumn {
             "real" => "double precision",
             "decimal" => "numeric",
             "text" => "text",
+            "timestamp" => "timestamptz",
+            "date" => "date",
             "bytes" => "bytea",
             "json" => "json",
             _ => return None,
@@ -105,7 +108,7 @@ pub(super) fn append(members: &Members<'_>, path: &str, column: &Column, into: &
         Some(json) if into.is_json() => into.text(json),
         Some(json) => match (column.sql_type.as_str(), json.as_bytes().first()) {
             ("boolean", Some(b't' | b'f'))
-            | ("text" | "bytea", Some(b'"'))
+            | ("text" | "bytea" | "date" | "timestamp with time zone", Some(b'"'))
             | ("bigint" | "double precision" | "numeric", Some(b'-' | b'0'..=b'9')) => {
                 into.json(json)
             }
@@ -135,6 +138,31 @@ mod tests {
         assert_eq!(at(r#"{"a":{"b":1},"a":{"b":5}}"#, "a.b").as_deref(), Some("5"));
         assert_eq!(at(document, "a.z"), None);
         assert_eq!(at("[1]", "a"), None);
+    }
+
+    #[test]
+    fn dates_and_timestamps_have_columns() {
+        for (kind, sql_type, good, bad) in [
+            ("date", "date", "\"2024-01-02\"", "\"soon\""),
+            (
+                "timestamp",
+                "timestamp with time zone",
+                "\"2024-01-02T03:04:05+01:00\"",
+                "\"2024-01-02\"",
+            ),
+        ] {
+            let field = FieldColumn { path: "t".into(), column: "t".into(), kind: kind.into() };
+            let column = field.column(&[]).unwrap();
+            assert_eq!(column.sql_type, sql_type);
+            let mut builder = Builder::new(&column);
+            for value in [good, bad, "7"] {
+                let document: Box<RawValue> =
+                    serde_json::from_str(&format!("{{\"t\":{value}}}")).unwrap();
+                append(&Members::of(&document), "t", &column, &mut builder);
+            }
+            let array = builder.finish();
+            assert!(array.is_valid(0) && array.null_count() == 2, "{kind}");
+        }
     }
 
     #[test]

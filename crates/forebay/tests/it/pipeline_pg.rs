@@ -253,6 +253,48 @@ fn the_destination_follows_the_columns_as_configured() {
 }
 
 #[test]
+fn a_changed_type_alters_no_existing_value() {
+    let Some(pg) = two_databases() else { return };
+    let altered = "  schema_evolution: {type_change: alter}";
+    let types = "v varchar(5), n int, m numeric(5,2), t timestamp(0), \"o'd\" date";
+    pg.query(
+        "src",
+        &format!("create table t (id int, {types}); insert into t values (1, 'abc', 3)"),
+    );
+    pg.query(
+        "dst",
+        "create table t (id int, v varchar(9), n int, m numeric, t timestamp(3), \"o'd\" date)",
+    );
+    pg.query("dst", "insert into t values (0, 'abcdefghi', 1, 1.239, '2024-01-01 12:34:56.789')");
+    Pipeline::new(&pg, "[{name: t}]", altered, "").run();
+    let longer = "select v, m, t from t where id = 0";
+    assert_eq!(pg.query("dst", longer), "abcdefghi|1.239|2024-01-01 12:34:56.789");
+
+    pg.query("dst", "alter table t alter column n type numeric using 1.75");
+    Pipeline::new(&pg, "[{name: t}]", altered, "")
+        .fails("would alter existing values of column \"n\"");
+    pg.query("dst", "update t set n = 2; alter table t alter column \"o'd\" type timestamp");
+    pg.query("dst", "update t set \"o'd\" = '2024-01-01 12:00'");
+    Pipeline::new(&pg, "[{name: t}]", altered, "").fails("would alter existing values");
+    pg.query("dst", "update t set \"o'd\" = '2024-01-01'");
+    Pipeline::new(&pg, "[{name: t}]", altered, "").run();
+    let of =
+        "select string_agg(distinct pg_typeof(n)::text || ' ' || pg_typeof(\"o'd\"), ',') from t";
+    assert_eq!(pg.query("dst", of), "integer date");
+}
+
+#[test]
+fn a_name_of_a_run_is_copied_once_also_after_other_names() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int); insert into t values (1), (2)");
+    let pipeline = Pipeline::new(&pg, "[{name: t}]", "", "");
+    for (name, rows) in [("a", 2), ("b", 4), ("a", 4), ("b", 4), ("c", 6), ("a", 6)] {
+        run_ok(&pipeline.dir, &["pipeline", "run", "p.yaml", "--once", name]);
+        assert_eq!(pg.query("dst", "select count(*) from t"), rows.to_string(), "{name}");
+    }
+}
+
+#[test]
 fn an_invalid_file_is_reported_with_line_and_field() {
     let dir = TempDir::new().unwrap();
     for (text, found) in [

@@ -305,16 +305,19 @@ fn resumable(
     if settings.write_mode != WriteMode::Append {
         return Ok(None);
     }
+    let (because, advice) = if is_same && is_meant && can_continue {
+        ("starting over would append their rows again", "let the load finish")
+    } else {
+        ("the pipeline was changed since", "restore the pipeline and let the load finish")
+    };
     Err(ConnectorError::unsupported(
         format!(
-            "{} of {} units of an unfinished load are already in {}, and the pipeline was \
-             changed since",
+            "{} of {} units of an unfinished load are already in {}, and {because}",
             entries.len(),
             load.units.len(),
             settings.into
         ),
-        "restore the pipeline and let the load finish, or remove those rows and run \
-         `forebay pipeline reset`",
+        format!("{advice}, or remove those rows and run `forebay pipeline reset`"),
     ))
 }
 

@@ -9,7 +9,8 @@
 //! Invariants:
 //! * With `append`, a stream that a round has finished is not copied again in that round, since its
 //!   rows would be duplicated. With `replace` and `upsert` it is, unless the round has a name.
-//! * A named round that is complete stays complete: a run with that name copies nothing.
+//! * A named round that is complete stays complete: a run with that name copies nothing, also after
+//!   rounds with other names, for the last [`NAMES_MAX`] of them.
 //! * Ids of rounds increase, whatever the clock does.
 
 use std::collections::HashMap;
@@ -22,6 +23,9 @@ use super::engine::{Options, Pipeline};
 use crate::error::RunError;
 use crate::transform::TransformSettings;
 
+/// Maximum number of names of complete rounds that are remembered.
+const NAMES_MAX: usize = 1_000;
+
 /// The last load of a stream and its entries.
 pub(super) type LastLoad = (Load, Vec<LedgerEntry>);
 
@@ -33,6 +37,8 @@ pub(super) struct History {
     pub(super) round: Round,
     /// Whether streams that the round has finished are left unchanged.
     keeps_finished: bool,
+    /// Whether the round of this name is an earlier one: every stream is left unchanged.
+    is_past: bool,
 }
 
 impl History {
@@ -44,7 +50,8 @@ impl History {
     /// The load of a stream that must not be copied again.
     pub(super) fn finished(&self, stream: &str) -> Option<&LastLoad> {
         let last = self.last(stream)?;
-        (self.keeps_finished && is_done(last, &self.round.id)).then_some(last)
+        let is_kept = self.is_past && !last.0.round.id.is_empty();
+        (is_kept || self.keeps_finished && is_done(last, &self.round.id)).then_some(last)
     }
 }
 
@@ -74,6 +81,11 @@ impl Pipeline<'_> {
             let is_done = loads.get(stream).is_some_and(|last| is_done(last, &newest.id));
             is_here(stream) && is_whole(stream) && !is_done
         });
+        let is_past = !options.from_scratch
+            && options.once.as_ref().is_some_and(|name| newest.past.contains(name));
+        if is_past {
+            return Ok(History { loads, round: newest, keeps_finished: true, is_past });
+        }
         let is_append = self.file.destination.write_mode == WriteMode::Append;
         let continues = match (&options.once, options.from_scratch) {
             (_, true) => false,
@@ -93,9 +105,15 @@ impl Pipeline<'_> {
         let round = if continues {
             newest
         } else {
-            Round { id: id_after(&newest.id), name: options.once.clone(), streams: Vec::new() }
+            let name = options.once.clone();
+            Round {
+                id: id_after(&newest.id),
+                name,
+                streams: Vec::new(),
+                past: past(newest, is_open),
+            }
         };
-        Ok(History { loads, round, keeps_finished })
+        Ok(History { loads, round, keeps_finished, is_past })
     }
 
     /// Possible targets of streams: those of the source, and the results of transforms.
@@ -115,6 +133,16 @@ impl Pipeline<'_> {
     }
 }
 
+/// The names of complete rounds up to the newest one, which is left out if it is open.
+fn past(newest: Round, is_open: bool) -> Vec<String> {
+    let mut past = newest.past;
+    if let Some(name) = newest.name.filter(|_| !is_open) {
+        past.retain(|other| *other != name);
+        past.push(name);
+    }
+    past.split_off(past.len().saturating_sub(NAMES_MAX))
+}
+
 /// An id that is greater than another.
 fn id_after(newest: &str) -> String {
     let now = uuid::Uuid::now_v7();
@@ -126,6 +154,23 @@ fn id_after(newest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_complete_rounds_are_remembered_up_to_a_limit() {
+        let round = |name: &str, past: Vec<String>| Round {
+            name: Some(name.to_owned()),
+            past,
+            ..Round::default()
+        };
+        assert_eq!(past(Round::default(), false), Vec::<String>::new());
+        assert_eq!(past(round("b", vec!["a".into()]), false), ["a", "b"]);
+        assert_eq!(past(round("b", vec!["a".into()]), true), ["a"]);
+        assert_eq!(past(round("a", vec!["a".into(), "b".into()]), false), ["b", "a"]);
+        let many = (0..NAMES_MAX).map(|name| name.to_string()).collect();
+        let kept = past(round("new", many), false);
+        assert_eq!((kept.len(), kept.first().map(String::as_str)), (NAMES_MAX, Some("1")));
+        assert_eq!(kept.last().map(String::as_str), Some("new"));
+    }
 
     #[test]
     fn ids_grow_though_the_clock_was_set_back() {

@@ -16,6 +16,7 @@
 //! * Streams that are transformed are opened for records ([`Form`](forebay_sdk::connector::Form)).
 
 mod mask;
+mod padding;
 pub mod settings;
 mod sql;
 mod step;
@@ -61,7 +62,7 @@ pub async fn apply(
             TransformSettings::Validate(settings) => {
                 let at = streams::find(&streams, settings.stream.as_deref(), "validate")?;
                 if let Some((name, stream)) = streams.get_mut(at) {
-                    let hidden = streams::masked_later(later, name);
+                    let hidden = streams::masked_later(later, name, stream.columns());
                     let validation = validate::Validation::new(
                         name,
                         stream.columns(),

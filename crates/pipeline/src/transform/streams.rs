@@ -48,8 +48,13 @@ pub(super) fn column(columns: &[Column], name: &str, step: &str) -> Result<usize
 
 /// Columns of a stream that later steps mask: their values must not be shown earlier either.
 ///
-/// After a query any stream may have them, so all masks there count.
-pub(super) fn masked_later(later: &[TransformSettings], stream: &str) -> BTreeSet<String> {
+/// A query may rename a column, or compute another of it, in any stream: with a mask behind one all
+/// columns count.
+pub(super) fn masked_later(
+    later: &[TransformSettings],
+    stream: &str,
+    columns: &[Column],
+) -> BTreeSet<String> {
     let mut masked = BTreeSet::new();
     let mut is_behind_query = false;
     for step in later {
@@ -57,7 +62,10 @@ pub(super) fn masked_later(later: &[TransformSettings], stream: &str) -> BTreeSe
             TransformSettings::Sql(_) => is_behind_query = true,
             TransformSettings::Mask(mask) => {
                 let is_for = mask.stream.as_deref().is_none_or(|name| name == stream);
-                if is_for || is_behind_query {
+                if is_behind_query && !mask.columns.is_empty() {
+                    return columns.iter().map(|column| column.name.clone()).collect();
+                }
+                if is_for {
                     masked.extend(mask.columns.keys().cloned());
                 }
             }

@@ -12,6 +12,7 @@ use forebay_sdk::settings::{
 
 use super::catalog::Table;
 use super::sql::{TableName, ident, idents};
+use crate::quote::literal;
 
 /// The planned changes, and what is written afterwards.
 #[derive(Debug)]
@@ -181,6 +182,7 @@ impl Evolution {
             match target.schema_evolution.type_change {
                 // The table's type can hold every value of the source's.
                 _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
+                _ if is_longer(&there.pg_type.name, &column.sql_type) => {}
                 _ if widens(&column.wire, &wire) => {
                     written.wire = wire;
                     self.is_same = false;
@@ -188,6 +190,10 @@ impl Evolution {
                 TypeChange::Alter => {
                     let of = type_of(column)?;
                     let of = of.sql();
+                    let of_table = TypeName::parse(&there.pg_type.name);
+                    if let Some(before) = of_table.as_ref().map(TypeName::sql) {
+                        self.statements.push(unchanged(name, column, &quoted, (&before, &of)));
+                    }
                     self.statements.push(format!(
                         "alter table {} alter column {quoted} type {of} using {quoted}::{of}",
                         name.sql()
@@ -230,6 +236,65 @@ impl Evolution {
     }
 }
 
+/// A statement that fails if a value of the table would not survive the change of its type, such as
+/// a text that is cut off or a number that is rounded.
+fn unchanged(
+    name: &TableName,
+    column: &Column,
+    quoted: &str,
+    (before, after): (&str, &str),
+) -> String {
+    let message = format!(
+        "type_change would alter existing values of column {:?} of {name}, as {after} cannot hold them",
+        column.name
+    );
+    let body = format!(
+        "begin if exists (select from {} where ({quoted}::{after})::{before}::text \
+         is distinct from {quoted}::text) then \
+         raise exception using errcode = 'data_exception', message = {}; end if; end",
+        name.sql(),
+        literal(&message)
+    );
+    format!("do {}", literal(&body))
+}
+
+/// Whether a type is another one with a greater length or precision, so that it can hold all of its
+/// values: `varchar(9)` those of `varchar(5)`, `numeric(6,2)` those of `numeric(5,2)`, `timestamp(3)`
+/// those of `timestamp(0)`, and `numeric` all numbers. The format on the wire is the same.
+fn is_longer(there: &str, source: &str) -> bool {
+    /// The name without its numbers, and these.
+    fn parts(name: &str) -> Option<(String, Vec<u32>)> {
+        let Some((word, rest)) = name.split_once('(') else {
+            return Some((name.into(), Vec::new()));
+        };
+        let (numbers, after) = rest.split_once(')')?;
+        let numbers = numbers.split(',').map(|number| number.trim().parse().ok());
+        Some((format!("{word}{after}"), numbers.collect::<Option<_>>()?))
+    }
+    let (Some((word, there)), Some((other, source))) = (parts(there), parts(source)) else {
+        return false;
+    };
+    let is_known = matches!(
+        word.as_str(),
+        "character varying"
+            | "numeric"
+            | "time without time zone"
+            | "time with time zone"
+            | "timestamp without time zone"
+            | "timestamp with time zone"
+            | "bit varying"
+    );
+    is_known
+        && word == other
+        && match (there.as_slice(), source.as_slice()) {
+            ([], _) => true,
+            ([there], [source]) => there >= source,
+            // With more digits after the point the server would return zeros that were not sent.
+            ([precision, scale], [of, digits]) => scale == digits && precision >= of,
+            _ => false,
+        }
+}
+
 /// Whether a type with the same wire format may still refuse values: `varchar(5)`, `numeric(5,2)`,
 /// a domain.
 fn narrows(name: &str) -> bool {
@@ -246,4 +311,31 @@ fn narrows(name: &str) -> bool {
 fn widens(from: &Wire, to: &Wire) -> bool {
     use Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
     matches!((from, to), (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_type_holds_every_value_of_a_shorter_one() {
+        for (there, source, expected) in [
+            ("character varying(9)", "character varying(5)", true),
+            ("character varying(5)", "character varying(5)", true),
+            ("character varying(4)", "character varying(5)", false),
+            ("character varying(4)", "character varying", false),
+            ("character(9)", "character(5)", false),
+            ("character varying(9)", "character(5)", false),
+            ("numeric", "numeric(5,2)", true),
+            ("numeric(6,2)", "numeric(5,2)", true),
+            ("numeric(6,3)", "numeric(5,2)", false),
+            ("numeric(5,2)", "numeric", false),
+            ("timestamp(3) without time zone", "timestamp(0) without time zone", true),
+            ("timestamp(3) with time zone", "timestamp(0) without time zone", false),
+            ("timestamp without time zone", "timestamp(0) without time zone", true),
+            ("public.mood(3)", "public.mood(2)", false),
+        ] {
+            assert_eq!(is_longer(there, source), expected, "{there} for {source}");
+        }
+    }
 }

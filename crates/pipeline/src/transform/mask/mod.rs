@@ -27,7 +27,7 @@ use ring::hmac;
 
 use self::settings::{Mask, MaskSettings, Partial};
 use super::step::{BatchPosition, Left, Step};
-use super::streams;
+use super::{padding, streams};
 
 /// The replacement of a hidden text.
 const STARS: &str = "***";
@@ -54,7 +54,7 @@ enum Masking {
     /// By NULL.
     Nullify,
     /// By stars, except at the ends.
-    Partial(Partial),
+    Partial(Partial, bool),
 }
 
 impl Masks {
@@ -119,13 +119,13 @@ impl Masking {
                     .map_err(|error| unfit(&column.name, &error))
             }
             Self::Nullify => Ok(new_null_array(&column.wire.data_type(), array.len())),
-            Self::Partial(partial) => {
+            Self::Partial(partial, is_padded) => {
                 let texts = array.as_any().downcast_ref::<StringArray>();
                 let texts = texts.ok_or_else(|| {
                     let found = format!("is {}, not text", array.data_type());
                     ConnectorError::data(format!("column {:?}", column.name), found)
                 })?;
-                Ok(Arc::new(starred(texts, *partial)))
+                Ok(Arc::new(starred(texts, *partial, *is_padded)))
             }
         }
     }
@@ -165,10 +165,11 @@ fn masking(column: &mut Column, mask: &Mask, settings: &MaskSettings) -> Result<
                     "mask it with hash, redact, nullify or a text",
                 ));
             }
+            let is_padded = padding::is_padded(column);
             if !column.sql_type.starts_with("character") {
                 becomes_text(column);
             }
-            Masking::Partial(*partial)
+            Masking::Partial(*partial, is_padded)
         }
     })
 }
@@ -233,7 +234,9 @@ fn hashed(cells: &Cells<'_>, array: &ArrayRef, key: &hmac::Key) -> StringArray {
 }
 
 /// Texts with stars, except at their ends.
-fn starred(texts: &StringArray, partial: Partial) -> StringArray {
+///
+/// * `is_padded`: whether spaces at the end are no part of the text.
+fn starred(texts: &StringArray, partial: Partial, is_padded: bool) -> StringArray {
     let (first, last) = (usize::from(partial.first), usize::from(partial.last));
     let mut masked = StringBuilder::with_capacity(texts.len(), texts.values().len());
     let mut starred = String::new();
@@ -242,6 +245,7 @@ fn starred(texts: &StringArray, partial: Partial) -> StringArray {
             masked.append_null();
             continue;
         };
+        let text = if is_padded { text.trim_end_matches(' ') } else { text };
         let count = text.chars().count();
         // A text as short as its visible ends would be shown completely.
         let (first, last) = if count > first + last { (first, last) } else { (0, 0) };

@@ -12,9 +12,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
-};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_pgcopy::column::UnfitType;
@@ -24,6 +22,7 @@ use forebay_sdk::error::ConnectorError;
 use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::write::Cells;
 
+use crate::transform::padding::{is_padded, padded_to, trimmed};
 use crate::transform::validate::numeric;
 
 /// Length of a `uuid` as text.
@@ -80,7 +79,7 @@ pub(super) fn present(
     let arrays = records.columns().iter().zip(columns).map(|(array, column)| match &column.wire {
         Wire::Uuid => texts_of(array, column),
         Wire::Numeric => decimals_of(array, column),
-        Wire::Text if padded_to(column).is_some() => trimmed(array, column),
+        Wire::Text if is_padded(column) => trimmed(array, column),
         _ => Ok(Arc::clone(array)),
     });
     let arrays = arrays.collect::<Result<Vec<_>>>()?;
@@ -127,28 +126,6 @@ impl Shape {
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &rows)
             .map_err(|error| ConnectorError::data("the result of the query", error.to_string()))
     }
-}
-
-/// Number of characters to which the values of a column are padded, if its type does that. Without a
-/// length no space is added.
-fn padded_to(column: &Column) -> Option<usize> {
-    let of = column
-        .sql_type
-        .strip_prefix("character")
-        .or_else(|| column.sql_type.strip_prefix("bpchar"))?;
-    match of.strip_prefix('(') {
-        Some(length) => length.strip_suffix(')')?.parse().ok(),
-        None => of.is_empty().then_some(0),
-    }
-}
-
-/// Texts without trailing spaces.
-fn trimmed(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
-    let texts = array.as_string_opt::<i32>();
-    let texts =
-        texts.ok_or_else(|| unfit(column, format!("is {}, not text", array.data_type())))?;
-    let trimmed = texts.iter().map(|text| text.map(|text| text.trim_end_matches(' ')));
-    Ok(Arc::new(trimmed.collect::<StringArray>()))
 }
 
 /// Texts with the trailing spaces of their column.

@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use self::rule::{Rules, UniqueRows, is_numeric, write_value};
 use self::settings::{OnFailure, ValidateSettings};
 use self::unique::Known;
+use super::padding;
 use super::step::{BatchPosition, Left, Step};
 
 /// Maximum number of bytes of a value in a message.
@@ -85,6 +86,9 @@ impl Validation {
         place: BatchPosition<'_>,
         records: &RecordBatch,
     ) -> Result<Vec<(usize, Broken)>> {
+        // Rules see what PostgreSQL compares.
+        let unpadded = padding::without(records, &self.columns)?;
+        let records = unpadded.as_ref().unwrap_or(records);
         let rows = records.num_rows();
         let mut kept = BooleanBuffer::new_set(rows);
         let mut broken = Vec::new();

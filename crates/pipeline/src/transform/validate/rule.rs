@@ -352,8 +352,15 @@ fn one_of(rule: &EnumRule, column: &Column) -> Result<Test> {
 /// An array with one value from its text.
 fn value(said: &Scalar, column: &Column) -> Result<ArrayRef> {
     let mut builder = Builder::new(column);
+    // As in PostgreSQL, a date alone is its midnight, and without an offset UTC.
+    let midnight = match column.wire {
+        Wire::Timestamp => format!("{}T00:00:00", said.0),
+        Wire::TimestampTz => format!("{}T00:00:00Z", said.0),
+        _ => String::new(),
+    };
     builder
         .text(&said.0)
+        .or_else(|wanted| if midnight.is_empty() { Err(wanted) } else { builder.text(&midnight) })
         .map_err(|_| unfit(said, column, &format!("a valid {}", column.sql_type)))?;
     Ok(builder.finish())
 }
