@@ -63,7 +63,11 @@ impl<'a> UploadAnswer<'a> {
                 UploadKind::Multipart => "multipart",
                 UploadKind::Part { .. } => "part",
             },
-            offset: status.offset,
+            // A final upload receives no bytes: it has those of its parts.
+            offset: match (status.new.kind, length(status)) {
+                (UploadKind::Final, Some(length)) if result.is_some() => length,
+                _ => status.offset,
+            },
             length: length(status),
             namespace: attribute(attribute::NAMESPACE),
             name: attribute(attribute::NAME),

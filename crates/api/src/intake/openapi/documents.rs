@@ -86,6 +86,7 @@ pub(super) fn post_documents() -> Operation {
         (408, "The body was too slow"),
         KEY_IN_USE,
         TOO_LARGE,
+        (415, "The Content-Encoding is not supported"),
         BUSY,
         STORAGE,
         FULL,

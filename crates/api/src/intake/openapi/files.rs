@@ -78,6 +78,7 @@ fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
             header("If-Match", "ETags: only if the file has one of them"),
             header("If-None-Match", "ETags that the client has"),
             header("If-Modified-Since", "Date of the client's copy"),
+            header("If-Unmodified-Since", "A date: only if the file is not newer"),
             header("If-Range", "ETag or date that the range refers to"),
         ])
         .bytes(200, BYTES, "The bytes. Content-Type is the file's media type")
@@ -142,6 +143,8 @@ pub(super) fn restore_file() -> Operation {
         ])
 }
 
+const UNMODIFIED: &str = "A date: only if the name exists since then or earlier";
+
 pub(super) fn put_file() -> Operation {
     accepts_jobs(Operation::new("files", "put_file", "Store a file under a name"))
         .parameters(name_parameters())
@@ -150,6 +153,13 @@ pub(super) fn put_file() -> Operation {
             idempotency_key(),
             header("If-None-Match", "*: stores the file only if the name does not exist"),
             header("If-Match", "An ETag: stores the file only if the name refers to those bytes"),
+            header("If-Unmodified-Since", UNMODIFIED),
+            header(
+                "Content-Digest",
+                "sha-256=:BASE64:, or sha-512: only if the body has this digest",
+            ),
+            header("Repr-Digest", "The same"),
+            header("Content-MD5", "Only if the body has this MD5, in base64"),
             header("Forebay-Tags", "Tags of the file, encoded as a form: name=value&name=value"),
         ])
         .text("Headers named Forebay-Meta-NAME are stored with the file as its metadata.")
@@ -164,10 +174,12 @@ pub(super) fn put_file() -> Operation {
         .header(200, "ETag", ETAG)
         .problems(&[
             (400, "The name or body is invalid"),
+            (403, "The limits of the namespace leave no room for it"),
             (408, "The body was too slow"),
             KEY_IN_USE,
             CONDITION,
             TOO_LARGE,
+            (415, "The Content-Encoding is not supported"),
             KEY_REUSED,
             BUSY,
             STORAGE,
@@ -182,6 +194,7 @@ pub(super) fn patch_file() -> Operation {
         .parameters([
             idempotency_key(),
             header("If-Match", "An ETag: changes the file only if the name refers to those bytes"),
+            header("If-Unmodified-Since", UNMODIFIED),
         ])
         .takes::<FilePatch>(true, "What is to be changed")
         .json::<PutAnswer<'static>>(200, "The file as it is now")
@@ -289,6 +302,7 @@ pub(super) fn delete_file() -> Operation {
     .parameters([
         idempotency_key(),
         header("If-Match", "An ETag: removes the name only if it refers to those bytes"),
+        header("If-Unmodified-Since", UNMODIFIED),
         query("version", Kind::Text, "Erase this earlier version instead, for good"),
         query(
             "prune",
