@@ -84,3 +84,28 @@ pub(super) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Strin
     }
     if list.is_empty() { "none".into() } else { list }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_pgcopy::Wire;
+
+    use super::masked_later;
+    use crate::transform::testing::{column, settings};
+
+    #[test]
+    fn behind_a_query_which_may_rename_columns_a_mask_counts_for_all() {
+        let columns = [column("id", Wire::Int4, "integer"), column("email", Wire::Text, "text")];
+        let mask = "- mask: { columns: { email: redact } }";
+        let other = "- mask: { stream: other, columns: { e: redact } }";
+        let query = "- sql: { query: 'select id, email as e from t' }";
+        for (yaml, expected) in [
+            (String::from(mask), &["email"][..]),
+            (String::from(other), &[]),
+            (format!("{query}\n{other}"), &["email", "id"]),
+            (format!("{mask}\n{query}"), &["email"]),
+        ] {
+            let masked = masked_later(&settings(&yaml), "t", &columns);
+            assert_eq!(masked.into_iter().collect::<Vec<_>>(), expected, "{yaml}");
+        }
+    }
+}

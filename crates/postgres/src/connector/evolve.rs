@@ -192,7 +192,7 @@ impl Evolution {
                     let of = of.sql();
                     let of_table = TypeName::parse(&there.pg_type.name);
                     if let Some(before) = of_table.as_ref().map(TypeName::sql) {
-                        self.statements.push(unchanged(name, column, &quoted, (&before, &of)));
+                        self.statements.push(unchanged(name, column, &quoted, (before, of)));
                     }
                     self.statements.push(format!(
                         "alter table {} alter column {quoted} type {of} using {quoted}::{of}",

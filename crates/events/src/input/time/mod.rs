@@ -1,7 +1,7 @@
 //! The times of log records, exactly: nanoseconds since 1970-01-01 UTC, without floating-point
 //! arithmetic.
 //!
-//! [`text`] reads the time of a field, [`leading`] the one a line begins with, [`own`] that of a line in
+//! [`text`] reads the time of a field, [`leading`] the one a line begins with, [`own()`] that of a line in
 //! the form of one product, [`epoch`] a number.
 //! Invariants:
 //! - A time is one that a log can have: 1980 to 2099. Anything else is not recognised, because a

@@ -143,7 +143,7 @@ fn zabbix(cursor: &mut Cursor<'_>) -> Option<When> {
 
 fn tai(line: &[u8]) -> Option<(When, &[u8])> {
     let (label, rest) = line.get(1..)?.split_at_checked(24)?;
-    if !rest.first().is_none_or(|next| *next == b' ') {
+    if rest.first().is_some_and(|next| *next != b' ') {
         return None;
     }
     let label = std::str::from_utf8(label).ok()?;
