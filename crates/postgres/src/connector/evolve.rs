@@ -32,12 +32,13 @@ pub(super) struct Evolution {
 
 /// The type of a column, for statements.
 pub(super) fn type_of(column: &Column) -> Result<TypeName> {
-    TypeName::parse(&column.sql_type).ok_or_else(|| {
+    parsed(&column.sql_type, &column.name)
+}
+
+fn parsed(sql_type: &str, column: &str) -> Result<TypeName> {
+    TypeName::parse(sql_type).ok_or_else(|| {
         ConnectorError::unsupported(
-            format!(
-                "{:?}, the type of column {:?}, is not the name of a type",
-                column.sql_type, column.name
-            ),
+            format!("{sql_type:?}, the type of column {column:?}, is not the name of a type"),
             "exclude the column with `columns`, or cast it in a transform",
         )
     })
@@ -190,9 +191,11 @@ impl Evolution {
                 TypeChange::Alter => {
                     let of = type_of(column)?;
                     let of = of.sql();
-                    let of_table = TypeName::parse(&there.pg_type.name);
-                    if let Some(before) = of_table.as_ref().map(TypeName::sql) {
-                        self.statements.push(unchanged(name, column, &quoted, (before, of)));
+                    // `replace` leaves none of the existing values.
+                    if target.write_mode != WriteMode::Replace {
+                        let before = parsed(&there.pg_type.name, &column.name)?;
+                        let types = (before.sql(), of);
+                        self.statements.push(unchanged(name, column, &quoted, types));
                     }
                     self.statements.push(format!(
                         "alter table {} alter column {quoted} type {of} using {quoted}::{of}",
@@ -237,7 +240,8 @@ impl Evolution {
 }
 
 /// A statement that fails if a value of the table would not survive the change of its type, such as
-/// a text that is cut off or a number that is rounded.
+/// a text that is cut off or a number that is rounded. The table stays locked until the transaction
+/// that changes the type ends, so that no such value is added in between.
 fn unchanged(
     name: &TableName,
     column: &Column,
@@ -249,11 +253,12 @@ fn unchanged(
         column.name
     );
     let body = format!(
-        "begin if exists (select from {} where ({quoted}::{after})::{before}::text \
+        "begin lock table {table} in access exclusive mode; \
+         if exists (select from {table} where ({quoted}::{after})::{before}::text \
          is distinct from {quoted}::text) then \
-         raise exception using errcode = 'data_exception', message = {}; end if; end",
-        name.sql(),
-        literal(&message)
+         raise exception using errcode = 'data_exception', message = {message}; end if; end",
+        table = name.sql(),
+        message = literal(&message)
     );
     format!("do {}", literal(&body))
 }

@@ -158,7 +158,7 @@ pub(super) fn put_file() -> Operation {
                 "Content-Digest",
                 "sha-256=:BASE64:, or sha-512: only if the body has this digest",
             ),
-            header("Repr-Digest", "The same"),
+            header("Repr-Digest", "As Content-Digest"),
             header("Content-MD5", "Only if the body has this MD5, in base64"),
             header("Forebay-Tags", "Tags of the file, encoded as a form: name=value&name=value"),
         ])
