@@ -76,6 +76,8 @@ fn run(
     tests.env("ENABLE_HTTPS", if tls.is_some() { "1" } else { "0" }).env("ENABLE_KMS", "0");
     // All tests, also after one that fails, with data that they make themselves.
     tests.env("MINT_MODE", "full").env("RUN_ON_FAIL", "1");
+    // Their temporary files are removed with the others.
+    tests.env("TMPDIR", &dir);
     tests.env_remove("MINT_DATA_DIR").env_remove("DATA_DIR");
     if let Some((cert, _)) = tls {
         tests.env("SSL_CERT_FILE", cert);

@@ -29,7 +29,7 @@ mod tus;
 mod versitygw;
 
 use std::iter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -210,24 +210,42 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let work = tempfile::tempdir().context("cannot create a directory for the clients")?;
     let stage = Stage { dir: fetch::dir(), output: work.path().to_owned(), binary };
-    let mut lines = Vec::new();
-    for client in &CLIENTS {
-        if args.only.is_empty() || args.only.iter().any(|name| name == client.name) {
-            say(format_args!("{}: ...", client.name));
-            let started = Instant::now();
-            let ended = run_one(&stage, client)?;
-            lines.push(Line { name: client.name, ended, took: started.elapsed() });
-        }
-    }
+    let lines = run_all(&stage, args);
     if args.keep {
         say(format_args!("kept: {}", work.keep().display()));
     }
+    let lines = lines?;
     if args.json {
         println_json(&lines)?;
     } else {
         say(table(&lines));
     }
     judge(&lines)
+}
+
+/// Runs the clients one after another. What a server and its client wrote is removed before the next, unless
+/// it is to be kept: all together need more space than a disk may have.
+fn run_all(stage: &Stage, args: &Args) -> anyhow::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for client in &CLIENTS {
+        if args.only.is_empty() || args.only.iter().any(|name| name == client.name) {
+            say(format_args!("{}: ...", client.name));
+            let started = Instant::now();
+            let ended = run_one(stage, client)?;
+            lines.push(Line { name: client.name, ended, took: started.elapsed() });
+            if !args.keep {
+                clear(&stage.output)?;
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Removes everything in a directory.
+fn clear(dir: &Path) -> anyhow::Result<()> {
+    std::fs::remove_dir_all(dir)
+        .and_then(|()| std::fs::create_dir(dir))
+        .with_context(|| format!("cannot empty {}", dir.display()))
 }
 
 /// Runs one client; what is missing for it is no error here.

@@ -8,9 +8,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
-use super::server::limited;
+use super::server::{limited, not_started};
 use super::{Outcome, Stage, fetch, skip};
 
 /// Maximum time that the program may take, in seconds.
@@ -60,11 +60,10 @@ impl Serve {
         let read = process.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
         read.transpose().context("cannot read the server's output")?;
         let url = line.trim().strip_prefix("listening ").map(str::to_owned);
-        let server = Self { process, url: url.unwrap_or_default() };
-        if server.url.is_empty() {
-            bail!("the server did not start; it printed {line:?}; see {}", log.display());
+        match url {
+            Some(url) => Ok(Self { process, url }),
+            None => Err(not_started(&mut process, &line, &log)),
         }
-        Ok(server)
     }
 }
 

@@ -8,9 +8,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
-use super::server::limited;
+use super::server::{limited, not_started};
 use super::{Outcome, Stage, fetch, skip};
 
 /// Maximum time that the program may take, in seconds.
@@ -133,18 +133,17 @@ impl Serve {
             .stderr(errors)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
-        let mut lines =
-            process.stdout.take().map(BufReader::new).into_iter().flat_map(|out| out.lines());
-        let url = lines
-            .by_ref()
-            .take(2)
-            .flatten()
-            .find_map(|line| Some(line.strip_prefix("s3 ")?.to_owned()));
-        let server = Self { process, url: url.unwrap_or_default(), key: (id, secret) };
-        if server.url.is_empty() {
-            bail!("the server did not start; see {}", log.display());
+        let mut out = process.stdout.take().map(BufReader::new);
+        let mut printed = String::new();
+        // The address of the main port, and that of this one.
+        for _ in 0..2 {
+            let read = out.as_mut().map(|out| out.read_line(&mut printed));
+            read.transpose().context("cannot read the server's output")?;
         }
-        Ok(server)
+        match printed.lines().find_map(|line| line.strip_prefix("s3 ")) {
+            Some(url) => Ok(Self { process, url: url.to_owned(), key: (id, secret) }),
+            None => Err(not_started(&mut process, &printed, &log)),
+        }
     }
 
     /// The id of the access key, and its secret.

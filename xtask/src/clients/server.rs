@@ -39,6 +39,9 @@ pub(crate) fn built() -> anyhow::Result<PathBuf> {
     Ok(metadata.target_directory.join("debug").join("forebay").into_std_path_buf())
 }
 
+/// Maximum number of lines of a server's log in an error.
+const LOG_LINES: usize = 20;
+
 /// A running server; ended when dropped.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -79,12 +82,7 @@ impl Server {
         };
         match (address("resp="), address("text=")) {
             (Some(resp), Some(text)) => Ok(Self { process, resp, text }),
-            _ => {
-                // It has exited, or its addresses are unknown.
-                process.kill().ok();
-                process.wait().ok();
-                bail!("the server did not start; it printed {line:?}; see {}", log.display())
-            }
+            _ => Err(not_started(&mut process, &line, &log)),
         }
     }
 
@@ -112,6 +110,20 @@ impl Drop for Server {
         self.process.kill().ok();
         self.process.wait().ok();
     }
+}
+
+/// Ends a server that printed no address, and returns the error: what it printed, how it ended, and the
+/// last lines of its log, as the directory is removed unless it is to be kept.
+pub(super) fn not_started(process: &mut Child, printed: &str, log: &Path) -> anyhow::Error {
+    // It has exited, or its addresses are unknown.
+    process.kill().ok();
+    let ended = process.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    let log = std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string());
+    let lines: Vec<&str> = log.lines().collect();
+    let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+    anyhow::anyhow!(
+        "the server did not start ({ended}); it printed {printed:?}; its log ends with\n{last}"
+    )
 }
 
 /// Runs a client's program for at most `limit_s` seconds, and returns what it said.
