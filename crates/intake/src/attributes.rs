@@ -11,6 +11,7 @@
 //! line; the numbers and sizes below hold for everything that was parsed, whether it came from a request,
 //! the log or the catalogue; the same attributes have one encoding.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,8 @@ const KEEP: &str = "keep seconds";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AttributeKind {
-    /// Metadata of the user: any names and values.
+    /// Metadata of the user: any names and values. Like a header's, the letters A to Z of a name count as those in lower
+    /// case, in which they are stored.
     Metadata = 1,
     /// A tag of the user, by which files are selected.
     Tag = 2,
@@ -51,6 +53,16 @@ impl AttributeKind {
         [Self::Metadata, Self::Tag, Self::Header, Self::Internal]
             .into_iter()
             .find(|kind| *kind as u8 == code)
+    }
+
+    /// The form in which a name of this kind is stored.
+    #[must_use]
+    pub fn stored_name(self, name: &str) -> Cow<'_, str> {
+        if self == Self::Metadata && name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            Cow::Owned(name.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(name)
+        }
     }
 
     fn word(self) -> &'static str {
@@ -95,12 +107,28 @@ pub enum AttributeError {
         /// Its name.
         name: String,
     },
+    /// A name is set twice in one change.
+    #[error("the {kind} {name:?} is repeated")]
+    Repeated {
+        /// The kind of attribute.
+        kind: &'static str,
+        /// The name, as it is stored.
+        name: String,
+    },
     /// There are too many, or they are too large together.
     #[error(
         "a file can have at most {TAGS_MAX} tags, {ATTRIBUTES_MAX} attributes in all, and \
          {ATTRIBUTES_SIZE_MAX} bytes of them"
     )]
     TooMany,
+}
+
+impl AttributeError {
+    /// The error for a name that is set twice in one change.
+    #[must_use]
+    pub fn repeated(kind: AttributeKind, name: &str) -> Self {
+        Self::Repeated { kind: kind.word(), name: kind.stored_name(name).into_owned() }
+    }
 }
 
 type Map = BTreeMap<(AttributeKind, Box<str>), Box<str>>;
@@ -132,7 +160,7 @@ impl Attributes {
             .map(|((_, name), value)| (&**name, &**value))
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute, in place of those whose names mean the same.
     ///
     /// # Errors
     /// [`AttributeError`]: it breaks a rule, and nothing was changed.
@@ -142,20 +170,24 @@ impl Attributes {
         name: &str,
         value: &str,
     ) -> Result<(), AttributeError> {
+        let name = &*kind.stored_name(name);
         check(kind, name, value)?;
         if name.chars().chain(value.chars()).any(is_noncharacter) {
             return Err(AttributeError::Character { kind: kind.word(), name: name.to_owned() });
         }
         let mut map = self.0.as_deref().cloned().unwrap_or_default();
+        // Earlier versions stored metadata with capitals in their names.
+        map.retain(|(of, other), _| *of != kind || kind.stored_name(other) != name);
         map.insert((kind, name.into()), value.into());
         check_all(&map)?;
         self.0 = Some(Arc::new(map));
         Ok(())
     }
 
-    /// Removes an attribute; does nothing if there is none.
+    /// Removes the attributes whose names mean the same as `name`; does nothing if there is none.
     pub fn remove(&mut self, kind: AttributeKind, name: &str) {
-        self.retain(|of, other| of != kind || other != name);
+        let name = kind.stored_name(name);
+        self.retain(|of, other| of != kind || kind.stored_name(other) != name);
     }
 
     /// Keeps the attributes for which `keep` is true.
@@ -286,6 +318,25 @@ mod tests {
         attributes.remove(Header, "a");
         assert!(attributes.is_empty());
         assert_eq!(attributes, Attributes::default());
+    }
+
+    #[test]
+    fn capitals_in_a_name_of_metadata_make_no_second_name() {
+        let mut attributes = Attributes::default();
+        attributes.set(Metadata, "Author", "1").unwrap();
+        attributes.set(Metadata, "AUTHOR", "2").unwrap();
+        attributes.set(Tag, "A", "1").unwrap();
+        attributes.set(Tag, "a", "2").unwrap();
+        assert_eq!(attributes.of(Metadata).collect::<Vec<_>>(), [("author", "2")]);
+        assert_eq!(attributes.of(Tag).collect::<Vec<_>>(), [("A", "1"), ("a", "2")]);
+
+        // As an earlier version stored them.
+        let old = b"\x01\x01\0A\x01\x001\x01\x01\0B\x01\x002";
+        let mut attributes = Attributes::decode(old).unwrap();
+        assert_eq!(attributes.to_bytes(), old);
+        attributes.set(Metadata, "a", "3").unwrap();
+        attributes.remove(Metadata, "b");
+        assert_eq!(attributes.of(Metadata).collect::<Vec<_>>(), [("a", "3")]);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Invariants: a change is made of what the file has when the change becomes valid, so two at once both
 //! happen; the bytes are never touched; what cannot be sent as a header is only in the JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -66,11 +66,16 @@ pub(super) fn apply(
         Some(None) => attributes.retain(|of, _| of != kind),
         Some(Some(values)) => {
             // What is removed makes room for what is set.
-            attributes.retain(|of, name| of != kind || values.get(name) != Some(&None));
+            for (name, _) in values.iter().filter(|(_, value)| value.is_none()) {
+                attributes.remove(kind, name);
+            }
+            let mut names = BTreeSet::new();
             for (name, value) in values {
-                if let Some(value) = value {
-                    attributes.set(kind, name, value)?;
+                let Some(value) = value else { continue };
+                if !names.insert(kind.stored_name(name)) {
+                    return Err(AttributeError::repeated(kind, name));
                 }
+                attributes.set(kind, name, value)?;
             }
         }
     }
@@ -230,6 +235,11 @@ mod tests {
         assert_eq!(changed.comment, "");
         assert_eq!(of(&changed, AttributeKind::Tag), "b=1 c=3");
         assert_eq!(of(&changed, AttributeKind::Metadata), "");
+        let changed = done(r#"{"tags":{"B":"2"},"metadata":{"A":null,"B":"2"}}"#);
+        assert_eq!(of(&changed, AttributeKind::Tag), "B=2 a=1 b=1");
+        assert_eq!(of(&changed, AttributeKind::Metadata), "b=2");
+        let twice = patch(r#"{"metadata":{"X":"1","x":"2"}}"#).unwrap();
+        assert!(twice.apply(&file(attributes.clone())).is_err());
         for wrong in [r#"{"tag":{}}"#, r#"{"tags":[]}"#, r#"{"tags":{"a":1}}"#, ""] {
             assert!(patch(wrong).is_err(), "{wrong}");
         }

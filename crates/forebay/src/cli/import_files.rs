@@ -33,6 +33,9 @@ const ANSWER_SIZE_MAX: u64 = 1 << 20;
 /// Maximum size of name, comment, metadata and tags that are sent in the head of a request, in bytes. With
 /// every byte encoded it fits into the limit that a server has for a head.
 const HEAD_SIZE_MAX: usize = 6 << 10;
+/// Maximum number of metadata in the head of a request. A server accepts 100 headers, and a proxy
+/// adds some.
+const HEAD_METADATA_MAX: usize = 64;
 
 /// Counts of files.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -308,6 +311,9 @@ struct Head {
 impl Head {
     /// `None`: a head cannot have it.
     fn of(file: &FileLine) -> Option<Self> {
+        if file.metadata.len() > HEAD_METADATA_MAX {
+            return None;
+        }
         let pairs = || file.metadata.iter().chain(&file.tags);
         let sizes = pairs().map(|(name, value)| name.len() + value.len() + 16);
         if file.name.len() + file.comment.len() + sizes.sum::<usize>() > HEAD_SIZE_MAX {
@@ -379,6 +385,10 @@ mod tests {
         {
             assert_eq!(Head::of(&file(&[metadata], &[])), None, "{metadata:?}");
         }
+        let names: Vec<_> = (0..=HEAD_METADATA_MAX).map(|n| format!("n{n}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
+        assert_eq!(Head::of(&file(&many, &[])), None);
+        assert!(Head::of(&file(&many[1..], &[])).is_some());
         let long = "x".repeat(4_000);
         assert_eq!(Head::of(&file(&[("a", &long), ("b", &long)], &[])), None);
     }

@@ -97,7 +97,8 @@ impl SearchFilter {
             value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| wanted == value))
         };
         let has_metadata = |(name, wanted): &(String, String)| {
-            of.get(AttributeKind::Metadata, name) == Some(wanted.as_str())
+            let name = AttributeKind::Metadata.stored_name(name);
+            of.get(AttributeKind::Metadata, &name) == Some(wanted.as_str())
         };
         self.tags.iter().all(has_tag) && self.metadata.iter().all(has_metadata)
     }
