@@ -179,7 +179,9 @@ pub(super) struct TakenDocuments {
 }
 
 /// The result of documents that an earlier request stored.
+// Without other members, so that it differs from documents that were examined.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(as = IngestedDocumentsBefore)]
 pub(super) struct DocumentsBefore {
     /// True.

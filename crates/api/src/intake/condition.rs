@@ -6,6 +6,7 @@
 
 use forebay_intake::catalogue::FileRecord;
 use forebay_intake::digest::Digest;
+use forebay_intake::request::Fingerprint;
 use forebay_intake::{Condition, IntakeError};
 use http::header::{
     HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
@@ -113,6 +114,19 @@ pub(super) fn of_write(headers: &HeaderMap) -> Result<Condition, IntakeError> {
         return Ok(Condition::UnchangedSince(date));
     }
     Ok(Condition::None)
+}
+
+/// The fingerprint of a request with these parts, and with its condition if it has one: the same request under
+/// another condition is another request.
+pub(super) fn fingerprint(parts: &[&[u8]], headers: &HeaderMap) -> Digest {
+    let mut parts = parts.to_vec();
+    let names = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
+    for name in &names {
+        for value in headers.get_all(name) {
+            parts.extend([name.as_str().as_bytes(), value.as_bytes()]);
+        }
+    }
+    Fingerprint::of(&parts).finish()
 }
 
 /// Whether a read may be answered: `If-Match`, or without it `If-Unmodified-Since`.

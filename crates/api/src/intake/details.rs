@@ -18,7 +18,6 @@ use forebay_intake::answer::{PutAnswer, to_json};
 use forebay_intake::attributes::{AttributeError, AttributeKind, Attributes};
 use forebay_intake::catalogue::FileRecord;
 use forebay_intake::names::check_comment;
-use forebay_intake::request::Fingerprint;
 use forebay_intake::{FileDetails, Intake, IntakeError};
 use http::header::ETAG;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -127,7 +126,7 @@ async fn patch_file(
     let condition = condition::of_write(headers)?;
     let keyed = claim(intake, headers).await?;
     let body = json_body::bytes(body, intake.limits()).await?;
-    let print = || Fingerprint::of(&[b"PATCH", path.as_bytes(), &body]).finish();
+    let print = || condition::fingerprint(&[b"PATCH", path.as_bytes(), &body], headers);
     let (record, _held) = match keyed.turn(print)? {
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),

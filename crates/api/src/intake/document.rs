@@ -10,7 +10,6 @@ use forebay_intake::answer::to_json;
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::change::{ChangeRequest, NewContent};
 use forebay_intake::names::Namespace;
-use forebay_intake::request::Fingerprint;
 use forebay_intake::upload::Source as _;
 use forebay_intake::{Intake, IntakeError};
 use http::header::{CONTENT_TYPE, ETAG};
@@ -88,7 +87,8 @@ async fn change_document(
     let bytes = read(intake, &parts.headers, body).await?;
     let method = parts.method.as_str().as_bytes();
     let digest = Digest::of(&bytes);
-    let print = || Fingerprint::of(&[method, parts.uri.path().as_bytes(), &digest.0]).finish();
+    let request: [&[u8]; 3] = [method, parts.uri.path().as_bytes(), &digest.0];
+    let print = || condition::fingerprint(&request, &parts.headers);
     let (idempotency, _held) = match keyed.turn(print)? {
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),
@@ -173,7 +173,8 @@ async fn drop_documents(
 /// The fingerprint of a request that deletes.
 fn deletion(parts: &Parts) -> Digest {
     let query = parts.uri.query().unwrap_or_default();
-    Fingerprint::of(&[b"DELETE", parts.uri.path().as_bytes(), query.as_bytes()]).finish()
+    let request: [&[u8]; 3] = [b"DELETE", parts.uri.path().as_bytes(), query.as_bytes()];
+    condition::fingerprint(&request, &parts.headers)
 }
 
 fn no_options(parts: &Parts) -> Result<(), IntakeError> {

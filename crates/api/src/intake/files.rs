@@ -12,7 +12,6 @@ use forebay_intake::catalogue::{Browse, FileFilter};
 use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
-use forebay_intake::request::Fingerprint;
 use http::header::{CONTENT_RANGE, ETAG, LOCATION};
 use http::{HeaderMap, Uri};
 
@@ -73,7 +72,8 @@ async fn put_file(
         let parts: [&[u8]; 5] =
             [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest().0, &stored];
         // Without attributes it is what earlier versions remembered.
-        Fingerprint::of(if stored.is_empty() { &parts[..4] } else { &parts }).finish()
+        let parts = if stored.is_empty() { &parts[..4] } else { &parts };
+        condition::fingerprint(parts, headers)
     };
     let (record, _held) = match keyed.turn(print)? {
         Turn::Act(record, held) => (record, held),
@@ -140,7 +140,7 @@ async fn delete_file(
         return versions::erase(intake, &key, uri, headers).await;
     }
     let condition = condition::of_write(headers)?;
-    let print = Fingerprint::of(&[b"DELETE", uri.path().as_bytes()]).finish();
+    let print = condition::fingerprint(&[b"DELETE", uri.path().as_bytes()], headers);
     let (record, _held) = match claim(intake, headers).await?.turn(|| print)? {
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),

@@ -11,7 +11,6 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, PutAnswer, id_of, id_text, time_text, to_json};
 use forebay_intake::catalogue::VersionRecord;
-use forebay_intake::request::Fingerprint;
 use forebay_intake::{Intake, IntakeError, NameKey};
 use http::header::ETAG;
 use http::{HeaderMap, Uri};
@@ -154,7 +153,7 @@ async fn restore_version(
     let id = id.ok_or_else(|| bad_option("restore", "the id of a version"))?;
     let condition = condition::of_write(headers)?;
     let target = uri.path_and_query().map_or("", |target| target.as_str());
-    let print = Fingerprint::of(&[b"POST", target.as_bytes()]).finish();
+    let print = condition::fingerprint(&[b"POST", target.as_bytes()], headers);
     let (record, _held) = match claim(intake, headers).await?.turn(|| print)? {
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),

@@ -67,6 +67,14 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
+    /// Several keys have this name.
+    #[error("several keys have the name {name:?}; give one of the ids {ids}")]
+    Ambiguous {
+        /// What was given.
+        name: String,
+        /// The ids of those that are not revoked.
+        ids: String,
+    },
     /// The master key is not one.
     #[error("{} is not a master key: it must have exactly 32 bytes; restore it from a backup", path.display())]
     Master {

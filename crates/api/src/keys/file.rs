@@ -136,19 +136,31 @@ impl KeyFile {
         Ok((token, record))
     }
 
-    /// Revokes the key with this id or, if only one has it, this name. Revoking twice is allowed.
+    /// Revokes the key with this id or, if only one that is not revoked has it, this name. Revoking twice is
+    /// allowed.
     ///
     /// # Errors
-    /// [`KeyError::Unknown`]: there is none, or several have the name.
+    /// [`KeyError::Unknown`]: there is none. [`KeyError::Ambiguous`]: several have the name.
     pub fn revoke(&self, id_or_name: &str) -> Result<Record, KeyError> {
         let _turn = self.lock()?;
         let mut keys = self.read()?.unwrap_or_default();
         let by_id = keys.iter().position(|key| key.id == id_or_name);
-        let mut named = (0..keys.len()).filter(|at| keys[*at].name == id_or_name);
-        let by_name = named.next().filter(|_| named.next().is_none());
-        let Some(at) = by_id.or(by_name) else {
-            return Err(KeyError::Unknown { id: id_or_name.to_owned(), path: self.path.clone() });
+        let named = keys.iter().enumerate().filter(|(_, key)| key.name == id_or_name);
+        let (valid, revoked): (Vec<_>, Vec<_>) =
+            named.map(|(at, _)| at).partition(|at| keys[*at].revoked.is_none());
+        let at = match (&by_id, valid.as_slice(), revoked.first()) {
+            (Some(at), ..) | (None, [at], _) | (None, [], Some(at)) => at,
+            (None, [], None) => {
+                let id = id_or_name.to_owned();
+                return Err(KeyError::Unknown { id, path: self.path.clone() });
+            }
+            (None, several, _) => {
+                let ids: Vec<_> = several.iter().map(|at| keys[*at].id.as_str()).collect();
+                let name = id_or_name.to_owned();
+                return Err(KeyError::Ambiguous { name, ids: ids.join(", ") });
+            }
         };
+        let at = *at;
         keys[at].revoked.get_or_insert_with(now);
         let record = keys[at].clone();
         self.write(keys)?;

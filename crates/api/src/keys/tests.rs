@@ -85,11 +85,14 @@ fn keys_made_at_the_same_time_are_all_kept() {
 fn revoking_takes_an_id_or_an_unambiguous_name() {
     let (_dir, file) = data();
     let (_, first) = file.add("one", &[Scope::Read], &[]).unwrap();
-    file.add("two", &[Scope::Read], &[]).unwrap();
-    file.add("two", &[Scope::Read], &[]).unwrap();
+    let (_, second) = file.add("two", &[Scope::Read], &[]).unwrap();
+    let (_, third) = file.add("two", &[Scope::Read], &[]).unwrap();
     assert!(file.revoke(&first.id).unwrap().revoked.is_some());
     assert!(file.revoke("one").unwrap().revoked.is_some(), "twice is fine");
-    assert!(file.revoke("two").is_err(), "two keys have that name");
+    let ambiguous = file.revoke("two").unwrap_err().to_string();
+    assert!(ambiguous.ends_with(&format!("{}, {}", second.id, third.id)), "{ambiguous}");
+    file.revoke(&second.id).unwrap();
+    assert_eq!(file.revoke("two").unwrap().id, third.id, "the other one is revoked");
     assert!(file.revoke("three").unwrap_err().to_string().contains("no key \"three\""));
 }
 

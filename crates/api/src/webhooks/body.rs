@@ -4,6 +4,7 @@
 
 use axum::body::Body;
 use forebay_base::duration::HumanDuration;
+use forebay_intake::names::Namespace;
 use forebay_webhooks::{Change, Filter, NewHook};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -85,19 +86,32 @@ fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D:
     Option::deserialize(from).map(Some)
 }
 
-impl From<New> for NewHook {
-    fn from(new: New) -> Self {
+impl TryFrom<New> for NewHook {
+    type Error = Problem;
+
+    fn try_from(new: New) -> Result<Self, Problem> {
         let New { url, events, namespace, prefix, description, enabled } = new;
+        check_namespace(namespace.as_deref())?;
         let filter = Filter { events, namespace, prefix };
-        Self { url, description, filter, is_disabled: !enabled }
+        Ok(Self { url, description, filter, is_disabled: !enabled })
     }
 }
 
-impl From<Changed> for Change {
-    fn from(changed: Changed) -> Self {
+impl TryFrom<Changed> for Change {
+    type Error = Problem;
+
+    fn try_from(changed: Changed) -> Result<Self, Problem> {
         let Changed { url, events, namespace, prefix, description, enabled } = changed;
-        Self { url, description, events, namespace, prefix, is_enabled: enabled }
+        check_namespace(namespace.as_ref().and_then(Option::as_deref))?;
+        Ok(Self { url, description, events, namespace, prefix, is_enabled: enabled })
     }
+}
+
+/// Refuses a namespace that cannot exist: the webhook would never be called.
+fn check_namespace(namespace: Option<&str>) -> Result<(), Problem> {
+    let Some(namespace) = namespace else { return Ok(()) };
+    let parsed = Namespace::parse(namespace);
+    parsed.map(drop).map_err(|error| Problem::bad("webhook_invalid", error.to_string()))
 }
 
 impl Rotation {
@@ -141,4 +155,26 @@ fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Problem> {
     }
     let parsed = serde_json::from_slice(json);
     parsed.map_err(|error| Problem::bad("json", format!("the body: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_cannot_exist_is_refused() {
+        let new = |namespace: &str| {
+            let json = serde_json::json!({ "url": "https://a.example", "namespace": namespace });
+            NewHook::try_from(parse::<New>(json.to_string().as_bytes()).unwrap())
+        };
+        let changed = |namespace: &str| {
+            let json = format!(r#"{{"namespace":{namespace}}}"#);
+            Change::try_from(parse::<Changed>(json.as_bytes()).unwrap())
+        };
+        assert!(new("inbox").is_ok());
+        assert!(changed("null").is_ok());
+        assert!(changed("\"inbox\"").is_ok());
+        assert!(new("no space").is_err());
+        assert!(changed("\"a/b\"").is_err());
+    }
 }

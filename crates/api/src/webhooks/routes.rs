@@ -42,7 +42,7 @@ pub(super) async fn create(
 ) -> Response {
     let created = async {
         let new: New = read(body).await?;
-        let (view, secret) = shared.hooks()?.create(new.into()).await.map_err(problem)?;
+        let (view, secret) = shared.hooks()?.create(new.try_into()?).await.map_err(problem)?;
         let webhook = WebhookAnswer { secret: Some(secret), ..view.into() };
         let location = format!("/v1/webhooks/{}", webhook.webhook_id);
         let mut response = json(StatusCode::CREATED, &webhook);
@@ -77,7 +77,7 @@ pub(super) async fn change(
     let changed = async {
         let id = parse(&id)?;
         let change: Changed = read(body).await?;
-        let view = shared.hooks()?.change(id, change.into()).await.map_err(problem)?;
+        let view = shared.hooks()?.change(id, change.try_into()?).await.map_err(problem)?;
         Ok(json(StatusCode::OK, &WebhookAnswer::from(view)))
     };
     answer(changed.await, &headers)

@@ -1,6 +1,7 @@
 //! `forebay key new|list|revoke`.
 
-use forebay_api::keys::{KeyFile, Limit, Record, Scope};
+use forebay_api::keys::{Area, KeyFile, Limit, Record, Scope};
+use forebay_intake::names::Namespace;
 use serde_json::json;
 
 use super::settings::{DataArgs, wrong};
@@ -58,7 +59,7 @@ pub(super) struct NewArgs {
     /// Restrict the key to one resource, such as files:reports, documents:orders, events:auth,
     /// inventories:daily, pipelines:nightly or cache:session: (all keys with this prefix). May be
     /// repeated.
-    #[arg(long = "only", value_name = "AREA:NAME")]
+    #[arg(long = "only", value_name = "AREA:NAME", value_parser = limit)]
     only: Vec<Limit>,
     /// Print one JSON object.
     #[arg(long)]
@@ -78,7 +79,7 @@ pub(super) struct ListArgs {
 pub(super) struct RevokeArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Id of the key, or its name if no other key has the same name.
+    /// Id of the key, or its name if no other valid key has the same name.
     #[arg(value_name = "ID")]
     id: String,
     /// Print one JSON object.
@@ -93,6 +94,15 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Revoke(args) => revoke(args),
     }?;
     Ok(Exit::Ok)
+}
+
+/// Reads a limit, and refuses a namespace that cannot exist: the key could access nothing.
+fn limit(text: &str) -> Result<Limit, String> {
+    let limit: Limit = text.parse()?;
+    if matches!(limit.area(), Area::Files | Area::Documents) {
+        Namespace::parse(limit.name()).map_err(|error| error.to_string())?;
+    }
+    Ok(limit)
 }
 
 fn file(data: &DataArgs) -> anyhow::Result<KeyFile> {
@@ -164,4 +174,19 @@ fn describe(key: &Record) -> serde_json::Value {
 fn words(key: &Record) -> String {
     let scopes = key.scopes.iter().map(|scope| scope.word().to_owned());
     scopes.chain(key.only.iter().map(Limit::to_string)).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit;
+
+    #[test]
+    fn a_key_is_limited_only_to_a_namespace_that_can_exist() {
+        for text in ["files:inbox", "documents:a-b", "events:Any Stream", "cache:session:"] {
+            assert!(limit(text).is_ok(), "{text}");
+        }
+        for text in ["files:Inbox", "documents:a/b", "files:", "folder:a"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
+    }
 }

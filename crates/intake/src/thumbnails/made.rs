@@ -181,7 +181,7 @@ fn reduce(bytes: &[u8], format: ImageFormat, size: u32) -> Result<Thumbnail, Ima
     };
     small.apply_orientation(orientation);
     let mut out = Vec::new();
-    let mime = if small.color().has_alpha() {
+    let mime = if is_transparent(&small) {
         small.to_rgba8().write_to(&mut Cursor::new(&mut out), ImageFormat::Png)?;
         "image/png"
     } else {
@@ -195,6 +195,11 @@ fn reduce(bytes: &[u8], format: ImageFormat, size: u32) -> Result<Thumbnail, Ima
         "image/jpeg"
     };
     Ok(Thumbnail { bytes: out.into(), mime })
+}
+
+/// Whether a picture shows what is behind it somewhere. Some decoders return an alpha channel for every picture.
+fn is_transparent(picture: &DynamicImage) -> bool {
+    picture.color().has_alpha() && picture.to_rgba8().pixels().any(|pixel| pixel.0[3] < u8::MAX)
 }
 
 /// A thumbnail of a picture with a media type; `None` if there is none.
@@ -234,6 +239,7 @@ mod tests {
         for mime in ["image/bmp", "image/gif", "image/jpeg", "image/png", "image/webp"] {
             let format = format_of(mime).unwrap();
             let small = reduce(&encoded(&opaque(400, 100), format), format, 64).unwrap();
+            assert_eq!(small.mime, "image/jpeg", "{mime} without transparency");
             let picture = decoded(&small);
             assert_eq!((picture.width(), picture.height()), (64, 16), "{mime}");
             let pixels = picture.to_rgb8();

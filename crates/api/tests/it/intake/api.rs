@@ -261,6 +261,20 @@ async fn a_repeated_key_answers_the_same_once_more_and_another_body_is_refused()
 }
 
 #[tokio::test]
+async fn a_repeated_key_with_another_condition_is_another_request() {
+    let house = House::new();
+    let keyed = |condition| [("idempotency-key", "k"), ("if-none-match", condition)];
+    assert_eq!(house.send("PUT", "/v1/files/n/a", &keyed("*"), "x").await.status, 201);
+    let again = house.send("PUT", "/v1/files/n/a", &keyed("*"), "x").await;
+    assert_eq!((again.status, again.header("idempotent-replay")), (201, "true"));
+    let others = [keyed("\"1\"").to_vec(), vec![("idempotency-key", "k"), ("if-match", "*")]];
+    for headers in others.iter().map(Vec::as_slice).chain([&keyed("*")[..1]]) {
+        let other = house.send("PUT", "/v1/files/n/a", headers, "x").await;
+        assert_eq!(other.error(), (422, "idempotency_key_reused".into()), "{headers:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_repeated_delete_does_not_take_what_was_put_meanwhile() {
     let house = House::new();
     house.put("n/a", "one").await;
