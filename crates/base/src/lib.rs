@@ -10,6 +10,7 @@
 //! - [`id`]: the one spelling of ids of 128 bits.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
+//! - [`process`]: whether the process that left something is still running.
 //! - [`printable`]: text from outside without control characters.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
 //!
@@ -34,6 +35,7 @@ pub mod image;
 pub mod limits;
 pub mod printable;
 pub mod priority;
+pub mod process;
 pub mod rows;
 pub mod server_error;
 pub mod waiting;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::backoff::Backoff;
+use forebay_base::process;
 use forebay_sdk::connector::{Claim, Result};
 use forebay_sdk::error::ConnectorError;
 use mongodb::Collection;
@@ -23,7 +24,6 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::connect::{Server, is_duplicate, refused};
-use super::process;
 
 /// How often a holder increments the counter. Four times as often in tests, which wait for it.
 const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 2_000 });

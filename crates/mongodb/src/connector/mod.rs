@@ -7,7 +7,7 @@
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
 //! | `infer`, `ranges`, `order`, `source`, `stream` | reading collections |
-//! | `process`, `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | writing collections |
+//! | `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | writing collections |
 //!
 //! Only features of a single server, which has no transactions, are used. Nevertheless:
 //!
@@ -36,7 +36,6 @@ mod infer;
 mod ledger;
 mod names;
 mod order;
-mod process;
 mod ranges;
 mod servers;
 mod source;

@@ -1,5 +1,4 @@
-//! Whether a process of this machine is still running, so that its abandoned claims need not time
-//! out.
+//! Whether a process of this machine is still running, so that no one waits for what it left.
 //!
 //! A process is identified by the machine's boot, its PID namespace, its PID, and its start time:
 //! no other process has or gets the same. Nothing is known of a process on another machine, or in
@@ -8,13 +7,15 @@
 use std::fs;
 
 /// The identity of this process; `None` if the system does not reveal it.
-pub(super) fn this() -> Option<String> {
+#[must_use]
+pub fn this() -> Option<String> {
     let started = started("self")?;
     Some(format!("{} {} {started}", place()?, std::process::id()))
 }
 
 /// Whether the process with this identity is known to have ended.
-pub(super) fn is_gone(name: &str) -> bool {
+#[must_use]
+pub fn is_gone(name: &str) -> bool {
     let of_name = || {
         let (at, rest) = name.split_once(' ')?;
         let (pid, then) = rest.split_once(' ')?;
