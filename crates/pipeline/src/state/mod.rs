@@ -2,8 +2,8 @@
 //! ledger.
 //!
 //! A SQLite file and, if the pipeline file says so, a table of a PostgreSQL that several machines
-//! share. A killed run never records its end; its missing heartbeat distinguishes it from a running
-//! one.
+//! share. A killed run never records its end. Its process, which is gone, distinguishes it from a running
+//! one; on another machine, its missing heartbeat does.
 
 mod postgres;
 mod sqlite;
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_base::image::{Image, ImageError};
+use forebay_base::process::is_gone;
 use forebay_postgres::connector::Settings as PostgresSettings;
 use serde::Serialize;
 
@@ -70,6 +71,8 @@ struct StoredRun {
     bytes_read: u64,
     error: Option<String>,
     report: Option<String>,
+    /// The process that copies, if it is known.
+    process: Option<String>,
 }
 
 /// State of a run.
@@ -257,7 +260,7 @@ fn record(stored: StoredRun, now_ms: u64) -> RunRecord {
         Some("done") => Outcome::Done,
         Some("cancelled") => Outcome::Cancelled,
         Some(_) => Outcome::Failed,
-        None if silent => Outcome::Killed,
+        None if silent || stored.process.as_deref().is_some_and(is_gone) => Outcome::Killed,
         None => Outcome::Running,
     };
     RunRecord {
@@ -301,6 +304,24 @@ mod tests {
         assert_eq!(later.outcome, Outcome::Killed);
         assert_eq!(state.runs(None, 10, 3000).unwrap().len(), 3);
         assert!(state.run("none", 0).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_run_whose_process_has_ended_counts_as_killed_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipelines.sqlite");
+        let state = State::open(&path).unwrap();
+        state.begin("r1", "p", 1000).unwrap();
+        let outcome = |state: &State| state.run("r1", 1000).unwrap().unwrap().outcome;
+        let Some(this) = forebay_base::process::this() else { return };
+        assert_eq!(outcome(&state), Outcome::Running);
+        // A process with the same number that was started at another time.
+        let (before, _) = this.rsplit_once(' ').unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute("update processes set process = ?1", [format!("{before} 0")]).unwrap();
+        assert_eq!(outcome(&state), Outcome::Killed);
+        state.end("r1", Outcome::Done, None, None, 1500).unwrap();
+        assert_eq!(outcome(&state), Outcome::Done);
     }
 
     #[test]

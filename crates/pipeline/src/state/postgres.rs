@@ -193,6 +193,8 @@ fn stored_run(row: &Row) -> StoredRun {
         bytes_read: number(7),
         error: row.get(8),
         report: row.get(9),
+        // Most of its runs are those of other machines.
+        process: None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_base::fs::set_database_aside;
+use forebay_base::process;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -56,10 +57,11 @@ create table if not exists runs (
     run text primary key, pipeline text not null, began_ms integer not null, heard_ms integer not null,
     outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,
     bytes_read integer not null default 0, error text, report text) strict;
-create index if not exists runs_of_pipeline on runs (pipeline, began_ms);";
+create index if not exists runs_of_pipeline on runs (pipeline, began_ms);
+create table if not exists processes (run text primary key, process text not null) strict;";
 
 const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, rows_committed, bytes_read, \
-                       error, report";
+                       error, report, (select process from processes where processes.run = runs.run)";
 
 impl SqliteRuns {
     /// Opens the file, or creates it. A damaged one is set aside: nothing that is copied depends on it.
@@ -126,12 +128,20 @@ impl SqliteRuns {
                 params![run, pipeline, now_ms],
             )
             .map_err(&failed)?;
+        if let Some(process) = process::this() {
+            self.connection()?
+                .execute("insert into processes values (?1, ?2)", params![run, process])
+                .map_err(&failed)?;
+        }
         self.connection()?
             .execute(
                 "delete from runs where pipeline = ?1 and run not in
                  (select run from runs where pipeline = ?1 order by began_ms desc, run desc limit ?2)",
                 params![pipeline, RUNS_MAX],
             )
+            .map_err(&failed)?;
+        self.connection()?
+            .execute("delete from processes where run not in (select run from runs)", [])
             .map_err(&failed)?;
         Ok(())
     }
@@ -288,5 +298,6 @@ fn stored_run(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
         bytes_read: row.get(7)?,
         error: row.get(8)?,
         report: row.get(9)?,
+        process: row.get(10)?,
     })
 }
