@@ -152,6 +152,9 @@ fn end(
     if let Err(error) = written {
         out::note(format_args!("cannot record the end of the run: {}", chain(&error)));
     }
+    for warning in context.warnings() {
+        out::note(format_args!("warning: {warning}"));
+    }
     match ended {
         Ok(report) => {
             print(args, &report)?;
@@ -196,7 +199,7 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
             String::new()
         };
         let dead = if stream.dead > 0 {
-            format!(", {} dead-lettered", stream.dead)
+            format!(", {} skipped or dead-lettered", stream.dead)
         } else {
             String::new()
         };

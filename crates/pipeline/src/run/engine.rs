@@ -64,6 +64,9 @@ impl<'a> Pipeline<'a> {
         let mut history = self.history(&options).await?;
         let form = self.destination.form();
         let mut streams = self.open(&options, &history, form, context).await?;
+        for warning in context.warnings() {
+            tracing::warn!(run = &*context.run, "{warning}");
+        }
         // See `round`: a failure before a round has started leaves none open.
         streams.sort_by_key(|stream| stream.is_whole);
         let whole = streams.iter().filter(|stream| stream.is_whole);
@@ -93,11 +96,12 @@ impl<'a> Pipeline<'a> {
             run: context.run.to_string(),
             pipeline: self.file.pipeline.as_str().to_owned(),
             rows: reports.iter().map(|report| report.rows).sum(),
-            dead: moved(&context.moved.rows_dead),
+            dead: reports.iter().map(|report| report.dead).sum(),
             bytes: moved(&context.moved.bytes_read),
             streams: reports,
             seconds: begun.elapsed().as_secs_f64(),
             phases: PhaseSeconds::from(&*context.phases),
+            warnings: context.warnings(),
         })
     }
 
@@ -249,11 +253,11 @@ impl<'a> Pipeline<'a> {
             budget,
             context,
         };
-        let Copied { entries: new, content } = copying.units(&load.units, &entries).await?;
+        let Copied { units: new, content } = copying.units(&load.units, &entries).await?;
         self.finish(&*target, &opened.settings, &load, context).await?;
         report.units = new.len();
-        report.rows = new.iter().map(|entry| entry.rows).sum();
-        report.dead = new.iter().map(|entry| entry.dead).sum();
+        report.rows = new.iter().map(|done| done.entry.rows).sum();
+        report.dead = new.iter().map(|done| done.entry.dead + done.skipped).sum();
         report.content_hash = content.to_string();
         report.load = Some(load.id);
         report.seconds = begun.elapsed().as_secs_f64();

@@ -205,7 +205,7 @@ impl Pipeline<'_> {
         let opened = self.source.open(stream, &opening, context);
         let (opened, ()) = join(opened, self.destination.warm(&settings)).await;
         let mut open = opened?;
-        let begun = begun(stream, resumed.as_ref(), open.columns());
+        let begun = begun(stream, resumed.as_ref(), open.columns(), context);
         let stream = begun.as_ref().unwrap_or(stream);
         if begun.is_some() {
             open = self.source.open(stream, &opening, context).await?;
@@ -267,14 +267,15 @@ fn begun(
     stream: &StreamSettings,
     resumed: Option<&LastLoad>,
     columns: &[Column],
+    context: &Context,
 ) -> Option<StreamSettings> {
     let (load, _) = resumed.filter(|last| !is_complete(last))?;
     let columns = columns::began_with(load, columns)?;
-    tracing::warn!(
-        stream = stream.name,
-        "the columns of the source have changed: the unfinished load is completed with those it \
-         began with, the next one has the others"
-    );
+    context.warn(&format!(
+        "the columns of {} have changed: its unfinished load is completed with those it began with, \
+         the next one has the others",
+        stream.name
+    ));
     Some(StreamSettings { columns, ..stream.clone() })
 }
 

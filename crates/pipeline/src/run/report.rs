@@ -25,6 +25,8 @@ pub struct Report {
     pub seconds: f64,
     /// Time per phase, summed over all tasks.
     pub phases: PhaseSeconds,
+    /// What to know of this run, such as rows that it does not read.
+    pub warnings: Vec<String>,
 }
 
 /// The report of one stream.

@@ -33,16 +33,24 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A unit that is being read. Dropping it stops the source.
 struct Reading {
+    context: Context,
     inlet: Inlet,
     task: JoinHandle<Result<(), ConnectorError>>,
 }
 
 /// The result of copying.
 pub(super) struct Copied {
-    /// The entries of this run.
-    pub(super) entries: Vec<LedgerEntry>,
+    /// The units of this run.
+    pub(super) units: Vec<Done>,
     /// Hash of all rows of the load, including those of earlier runs.
     pub(super) content: ContentHash,
+}
+
+/// A unit that is committed.
+pub(super) struct Done {
+    pub(super) entry: LedgerEntry,
+    /// Number of its rows that transforms skipped.
+    pub(super) skipped: u64,
 }
 
 /// Runs an operation within the permitted time.
@@ -61,7 +69,9 @@ async fn within<T>(
 }
 
 /// The combined content hash of entries.
-pub(super) fn content_of(entries: &[LedgerEntry]) -> Result<ContentHash, ConnectorError> {
+pub(super) fn content_of<'a>(
+    entries: impl IntoIterator<Item = &'a LedgerEntry>,
+) -> Result<ContentHash, ConnectorError> {
     let mut content = ContentHash::default();
     for entry in entries {
         let sum = u128::from_str_radix(&entry.hash, 16).map_err(|_| {
@@ -89,14 +99,14 @@ impl Copying<'_> {
         let (prepared, ()) = join(self.target.prepare(self.load), self.target.warm(at_once)).await;
         prepared?;
         let begun = begun.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        let entries: Vec<LedgerEntry> = stream::iter(left.into_iter().zip(begun))
+        let units: Vec<Done> = stream::iter(left.into_iter().zip(begun))
             .map(|((index, unit), begun)| async move { self.unit(index, &unit, begun).await })
             .buffer_unordered(at_once)
             .try_collect()
             .await?;
         let mut content = content_of(before)?;
-        content.merge(content_of(&entries)?);
-        Ok(Copied { entries, content })
+        content.merge(content_of(units.iter().map(|done| &done.entry))?);
+        Ok(Copied { units, content })
     }
 
     /// Copies a unit, with retries after transient failures.
@@ -105,7 +115,7 @@ impl Copying<'_> {
         index: usize,
         unit: &Unit,
         mut begun: Option<Reading>,
-    ) -> Result<LedgerEntry, ConnectorError> {
+    ) -> Result<Done, ConnectorError> {
         let resources = &self.pipeline.file.resources;
         // Units that lost the same server return to it at different moments.
         let mut backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
@@ -117,13 +127,9 @@ impl Copying<'_> {
                 Some(reading) => reading,
                 None => self.begin(index, unit)?,
             };
+            let read = reading.context.clone();
             let error = match self.attempt(reading, unit).await {
-                Ok(entry) => {
-                    self.context.moved.rows_committed.fetch_add(entry.rows, Ordering::Relaxed);
-                    self.context.moved.rows_dead.fetch_add(entry.dead, Ordering::Relaxed);
-                    self.context.moved.units_committed.fetch_add(1, Ordering::Relaxed);
-                    return Ok(entry);
-                }
+                Ok(entry) => return Ok(self.count(entry, &read)),
                 Err(error) => error,
             };
             if !error.is_retryable() || attempt >= resources.max_retries {
@@ -140,10 +146,20 @@ impl Copying<'_> {
             }
             // The commit may have succeeded although its answer was lost.
             if let Some(entry) = self.committed(unit).await? {
-                return Ok(entry);
+                return Ok(self.count(entry, &read));
             }
         }
         Err(ConnectorError::Stopped)
+    }
+
+    /// Counts the rows of a unit that is committed.
+    fn count(&self, entry: LedgerEntry, read: &Context) -> Done {
+        let skipped = read.skipped();
+        let moved = &self.context.moved;
+        moved.rows_committed.fetch_add(entry.rows, Ordering::Relaxed);
+        moved.rows_dead.fetch_add(entry.dead + skipped, Ordering::Relaxed);
+        moved.units_committed.fetch_add(1, Ordering::Relaxed);
+        Done { entry, skipped }
     }
 
     /// The entry of a unit, if it is committed.
@@ -162,18 +178,19 @@ impl Copying<'_> {
 
     /// Starts to read a unit.
     fn begin(&self, index: usize, unit: &Unit) -> Result<Reading, ConnectorError> {
-        let (mut outlet, inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
+        let context = self.context.of_reading();
+        let (mut outlet, inlet) = Outlet::new(self.budget.clone(), context.clone())?;
         let stream = Arc::clone(&self.stream);
         let limit = self.pipeline.file.source.limits.timeout();
         let act = format!("read {}", unit.name);
         let task =
             tokio::spawn(async move { within(limit, act, stream.read(index, &mut outlet)).await });
-        Ok(Reading { inlet, task })
+        Ok(Reading { context, inlet, task })
     }
 
     /// Copies a unit in one attempt.
     async fn attempt(&self, reading: Reading, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
-        let Reading { mut inlet, mut task } = reading;
+        let Reading { mut inlet, mut task, .. } = reading;
         let writing = async {
             let mut writer = self.target.writer(self.load, unit).await?;
             loop {

@@ -8,7 +8,6 @@
 //!   its next batch and ends by itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
@@ -82,7 +81,7 @@ impl<S: Step> Stepped<S> {
             let left = self.step.apply(place, records)?;
             dead.extend(left.dead);
             let context = out.context();
-            context.moved.rows_dead.fetch_add(left.skipped, Ordering::Relaxed);
+            context.skip(left.skipped);
             context.phases.add(Phase::Transform, begun);
             if left.records.num_rows() > 0 || !dead.is_empty() {
                 out.forward(Rows::Records(left.records), dead).await?;

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
 use tokio_postgres::Client;
 
 use super::catalog::Table;
@@ -110,6 +111,7 @@ pub(super) async fn refuse_standby(client: &Client, table: &Table) -> Result<()>
 /// # Errors
 /// [`ConnectorError::Busy`]: transactions that have to be waited for are still open after `wait`.
 pub(super) async fn settle(
+    context: &Context,
     client: &Client,
     table: &Table,
     column: &str,
@@ -133,7 +135,19 @@ pub(super) async fn settle(
                     ended => return ended.map(|()| Some(bound)),
                 }
             }
-            return before_open(client, table, column, bound, is_zoned, (deadline, wait)).await;
+            let limit =
+                before_open(client, table, column, &bound, is_zoned, (deadline, wait)).await?;
+            if let Limit::Before { begun, .. } = &limit {
+                context.warn(&format!(
+                    "rows of {} since {begun} are left for the next run: a transaction that is open \
+                     since then can still write rows of that time; see pg_stat_activity",
+                    table.name
+                ));
+            }
+            return Ok(match limit {
+                Limit::Same => Some(bound),
+                Limit::Before { value, .. } => value,
+            });
         }
     }
     Ok(Some(bound))
@@ -175,15 +189,23 @@ async fn outlast(
     Ok(())
 }
 
+/// How far rows are read while transactions are open.
+enum Limit {
+    /// As without them.
+    Same,
+    /// Up to the last value before the oldest of them began, if there is one.
+    Before { value: Option<String>, begun: String },
+}
+
 /// Moves the limit before the beginning of the oldest open transaction.
 async fn before_open(
     client: &Client,
     table: &Table,
     column: &str,
-    bound: String,
+    bound: &str,
     is_zoned: bool,
     (deadline, wait): (Instant, Duration),
-) -> Result<Option<String>> {
+) -> Result<Limit> {
     let act = |error| refused(format!("find the open transactions on {}", table.name), error);
     // Of the sessions of other users, only members of pg_read_all_stats see the beginning.
     let oldest = format!(
@@ -193,23 +215,19 @@ async fn before_open(
     let row = client.query_one(&oldest, &[]).await.map_err(act)?;
     if row.get::<_, i64>(0) > 0 {
         outlast(client, table, &open(), "true", deadline, wait).await?;
-        return Ok(Some(bound));
+        return Ok(Limit::Same);
     }
-    let Some(begun) = row.get::<_, Option<String>>(1) else { return Ok(Some(bound)) };
+    let Some(begun) = row.get::<_, Option<String>>(1) else { return Ok(Limit::Same) };
     let mut limit = format!("{}::timestamptz", literal(&begun));
     if !is_zoned {
         // No zone is further behind UTC.
         limit = format!("({limit} at time zone 'UTC' - interval '12 hours')");
     }
-    let before = last_value(client, table, column, Some(&limit)).await?;
-    if before.as_ref() != Some(&bound) {
-        tracing::warn!(
-            table = %table.name,
-            "rows since {begun} are left for the next run: a transaction that is open since then can \
-             still write rows of that time; see pg_stat_activity"
-        );
-    }
-    Ok(before)
+    let value = last_value(client, table, column, Some(&limit)).await?;
+    Ok(match value.as_deref() == Some(bound) {
+        true => Limit::Same,
+        false => Limit::Before { value, begun },
+    })
 }
 
 fn busy(table: &Table, count: i64, who: Option<String>, wait: Duration) -> ConnectorError {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use forebay_sdk::connector::{Cursor, Result, Unit};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
 use forebay_sdk::settings::StreamSettings;
 use tokio_postgres::Client;
 
@@ -29,6 +30,7 @@ use super::units::{Part, Parts};
 /// The largest value of the cursor up to which everything has been committed or rolled back. `None` if
 /// there is none.
 pub(super) async fn upper_bound(
+    context: &Context,
     client: &Client,
     name: &TableName,
     stream: &StreamSettings,
@@ -41,7 +43,7 @@ pub(super) async fn upper_bound(
         Some(bound) if is_endless(&found, cursor, &bound) => {
             Err(Cursor::new(bound, None).endless(&name.to_string(), cursor))
         }
-        Some(bound) => horizon::settle(client, &found, cursor, bound, wait).await,
+        Some(bound) => horizon::settle(context, client, &found, cursor, bound, wait).await,
         None => Ok(None),
     }
 }
@@ -115,6 +117,7 @@ fn tie_breaker<'a>(
 
 /// The order of the rows of an incremental stream.
 struct Order<'a> {
+    context: &'a Context,
     client: &'a Client,
     table: &'a Table,
     field: String,
@@ -248,7 +251,7 @@ impl Order<'_> {
              default and NOT NULL, or set `sync_mode: full_refresh`",
             self.table.name
         );
-        Ok((count > 0).then_some(note).inspect(|note| tracing::warn!("{note}")))
+        Ok((count > 0).then_some(note).inspect(|note| self.context.warn(note)))
     }
 
     /// A note about a last value so far ahead that rows added until then are not read.
@@ -259,7 +262,7 @@ impl Order<'_> {
              earlier values are not read",
             self.table.name
         );
-        Ok(self.one::<bool>(&ahead).await?.then_some(note).inspect(|note| tracing::warn!("{note}")))
+        Ok(self.one::<bool>(&ahead).await?.then_some(note).inspect(|note| self.context.warn(note)))
     }
 }
 
@@ -276,6 +279,7 @@ async fn timeline(client: &Client) -> Result<u32> {
 ///
 /// * `may_repeat`: whether rows may be read again: they then replace themselves.
 pub(super) async fn parts(
+    context: &Context,
     client: &Client,
     table: &Table,
     stream: &StreamSettings,
@@ -286,6 +290,7 @@ pub(super) async fn parts(
     let cursor = cursor_field(table, stream)?;
     let column = table.column(cursor).ok_or_else(|| no_column(table, cursor))?;
     let order = Order {
+        context,
         client,
         table,
         field: ident(cursor),

@@ -120,7 +120,7 @@ impl Source for PostgresSource {
         let bound = match stream.sync_mode {
             SyncMode::Incremental if !is_recorded => {
                 let wait = self.settings.wait_for_late_commits.get();
-                incremental::upper_bound(&client, &name, stream, wait).await?
+                incremental::upper_bound(context, &client, &name, stream, wait).await?
             }
             _ => None,
         };
@@ -139,7 +139,8 @@ impl Source for PostgresSource {
             (SyncMode::Incremental, _) => {
                 let may_repeat = opening.division == Division::Any;
                 let since = opening.since.as_ref();
-                incremental::parts(&client, &found, stream, since, bound, may_repeat).await?
+                incremental::parts(context, &client, &found, stream, since, bound, may_repeat)
+                    .await?
             }
             _ => Parts::plan(&client, &found, stream, opening).await?,
         };

@@ -1,7 +1,7 @@
 //! State shared by all parts of a run: its id, its cancellation, its time accounting.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -53,6 +53,9 @@ impl Phases {
     }
 }
 
+/// Maximum number of warnings of a run.
+const WARNINGS_MAX: usize = 1_000;
+
 /// Progress so far.
 #[derive(Debug, Default)]
 pub struct Moved {
@@ -62,7 +65,7 @@ pub struct Moved {
     pub bytes_read: AtomicU64,
     /// Number of rows committed.
     pub rows_committed: AtomicU64,
-    /// Number of rows stored as dead letters.
+    /// Number of rows stored as dead letters or skipped, of the units that are committed.
     pub rows_dead: AtomicU64,
     /// Number of units committed.
     pub units_committed: AtomicU64,
@@ -77,6 +80,9 @@ pub struct Context {
     pub phases: Arc<Phases>,
     /// Its progress.
     pub moved: Arc<Moved>,
+    warnings: Arc<Mutex<Vec<String>>>,
+    /// Number of rows that transforms skipped in one reading of a unit.
+    skipped: Arc<AtomicU64>,
     cancelled: watch::Receiver<bool>,
 }
 
@@ -96,9 +102,48 @@ impl Context {
     #[must_use]
     pub fn new(run: &str) -> (Self, Cancel) {
         let (send, cancelled) = watch::channel(false);
-        let context =
-            Self { run: run.into(), phases: Arc::default(), moved: Arc::default(), cancelled };
+        let context = Self {
+            run: run.into(),
+            phases: Arc::default(),
+            moved: Arc::default(),
+            warnings: Arc::default(),
+            skipped: Arc::default(),
+            cancelled,
+        };
         (context, Cancel(Arc::new(send)))
+    }
+
+    /// Adds a warning to the run's report. One that is known already is not repeated: a stream may be
+    /// opened several times.
+    pub fn warn(&self, text: &str) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.len() < WARNINGS_MAX && !warnings.iter().any(|known| known == text) {
+            warnings.push(text.to_owned());
+        }
+    }
+
+    /// The context of one reading of a unit, which counts the rows that it skips by itself: a unit may be
+    /// read again.
+    #[must_use]
+    pub fn of_reading(&self) -> Self {
+        Self { skipped: Arc::default(), ..self.clone() }
+    }
+
+    /// Counts rows that a transform skips.
+    pub fn skip(&self, rows: u64) {
+        self.skipped.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Number of rows that transforms skipped in this reading.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// The warnings so far.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the run has been asked to stop.
@@ -145,5 +190,28 @@ impl From<&Phases> for PhaseSeconds {
         let [connect, query, fetch, decode, transform, encode, flush, commit, wait] =
             phases.spent().map(|spent| spent.as_secs_f64());
         Self { connect, query, fetch, decode, transform, encode, flush, commit, wait }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_a_reading_skips_are_counted_by_itself() {
+        let (context, _cancel) = Context::new("r");
+        let (first, again) = (context.of_reading(), context.of_reading());
+        first.clone().skip(3);
+        again.skip(2);
+        assert_eq!((first.skipped(), again.skipped(), context.skipped()), (3, 2, 0));
+    }
+
+    #[test]
+    fn a_warning_is_reported_once() {
+        let (context, _cancel) = Context::new("r");
+        context.clone().warn("rows are left out");
+        context.warn("rows are left out");
+        context.warn("others, too");
+        assert_eq!(context.warnings(), ["rows are left out", "others, too"]);
     }
 }
