@@ -16,12 +16,35 @@ const MATCHING: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
+/// The files of a stream.
+pub(super) struct Files {
+    pub(super) files: Vec<Listed>,
+    /// Number of files in a directory that have other suffixes.
+    pub(super) left_out: usize,
+}
+
+impl Files {
+    /// A note about files that are not read.
+    ///
+    /// * `endings`: the suffixes of those that are.
+    pub(super) fn note(&self, endings: &[&str]) -> Option<String> {
+        let endings: Vec<String> = endings.iter().map(|ending| format!(".{ending}")).collect();
+        (self.left_out > 0).then(|| {
+            format!(
+                "{} files without the suffix {} are left out",
+                self.left_out,
+                endings.join(" or ")
+            )
+        })
+    }
+}
+
 /// The files of a stream, with one of these suffixes if the name is a directory.
 pub(super) fn files(
     place: &Location,
     stream: &str,
     endings: &[&str],
-) -> Result<Vec<Listed>, ConnectorError> {
+) -> Result<Files, ConnectorError> {
     let parts: Vec<&str> = stream.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if stream.starts_with('/') || parts.contains(&"..") {
         return Err(ConnectorError::unsupported(
@@ -34,8 +57,11 @@ pub(super) fn files(
     let (base, rest) = parts.split_at(plain);
     let base = base.join("/");
     let mut files = place.list(&base)?;
+    let mut left_out = 0;
     if rest.is_empty() {
+        let all = files.len();
         files.retain(|file| file.name == base || has_ending(&file.name, endings));
+        left_out = all - files.len();
     } else {
         let whole = parts.join("/");
         let pattern = Pattern::new(&whole).map_err(|error| ConnectorError::Refused {
@@ -44,7 +70,7 @@ pub(super) fn files(
         })?;
         files.retain(|file| pattern.matches_with(&file.name, MATCHING));
     }
-    Ok(files)
+    Ok(Files { files, left_out })
 }
 
 /// Whether a name has one of these suffixes, whatever its compression.

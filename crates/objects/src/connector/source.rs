@@ -64,12 +64,16 @@ impl FileSource {
     fn open_blocking(&self, stream: &StreamSettings, opening: &Opening) -> Result<FileStream> {
         check_mode(stream)?;
         let place = self.place()?;
-        let all = list::files(&place, &stream.name, self.format.endings())?;
+        let found = list::files(&place, &stream.name, self.format.endings())?;
+        let left_out = found.note(self.format.endings());
+        let all = found.files;
         // The columns are those of the first of all files, so that they do not depend on which
         // files are new.
         let Some(first) = all.first() else {
+            let left_out = left_out.map(|note| format!(": {note}")).unwrap_or_default();
+            let place = place.display("");
             return Err(ConnectorError::unsupported(
-                format!("no file matches {:?} in {}", stream.name, place.display("").display()),
+                format!("no file matches {:?} in {}{left_out}", stream.name, place.display()),
                 "specify a file, a directory or a pattern below it",
             ));
         };
@@ -83,7 +87,7 @@ impl FileSource {
             _ => list::cursor(&all).filter(|_| is_incremental),
         };
         let mut since = opening.since.as_ref().filter(|_| is_incremental);
-        let mut notes = Vec::new();
+        let mut notes = Vec::from_iter(left_out);
         if let Some(then) = since.filter(|_| !matches!(opening.division, Division::As(_))) {
             let late = list::late(&all, then)?;
             if late > 0 && opening.division != Division::Any {
@@ -151,7 +155,7 @@ impl FileSource {
     fn discover_blocking(&self) -> Result<Vec<Discovered>> {
         let place = self.place()?;
         let mut streams: BTreeMap<String, (Listed, u64)> = BTreeMap::new();
-        for file in list::files(&place, "", self.format.endings())? {
+        for file in list::files(&place, "", self.format.endings())?.files {
             let name = file.name.split_once('/').map_or(&*file.name, |(top, _)| top).to_owned();
             let size = file.size;
             let stream = streams.entry(name).or_insert_with(|| (file, 0));

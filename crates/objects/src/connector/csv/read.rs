@@ -67,7 +67,11 @@ impl CsvFormat {
 
 impl Format for CsvFormat {
     fn endings(&self) -> &'static [&'static str] {
-        &["csv", "tsv", "txt"]
+        // A file of the other delimiter would be read as one column.
+        match self.delimiter {
+            b'\t' => &["tsv", "csv"],
+            _ => &["csv"],
+        }
     }
 
     fn columns(&self, file: &Opened, _wanted: &[String]) -> Result<Vec<Column>, ConnectorError> {
