@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::types;
 use rusqlite::{Connection, Row};
 
-use super::{quoted, values};
+use super::{quoted, quoted_list, values};
 
 /// A table or view that can be read as a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +118,68 @@ pub(super) fn columns(
         column.nullable = declared.nullable && !is_row_number;
         Ok(column)
     };
-    declared.iter().enumerate().map(column).collect()
+    let mut columns: Vec<Column> =
+        declared.iter().enumerate().map(column).collect::<Result<_, ConnectorError>>()?;
+    if look && !table.is_strict {
+        let is_given = |name: &str| given.is_some_and(|given| given.contains_key(name));
+        let parsed: Vec<&mut Column> = columns
+            .iter_mut()
+            .filter(|column| is_parsed(&column.wire) && !is_given(&column.name))
+            .collect();
+        give_up_types(connection, &table.name, parsed).map_err(failed)?;
+    }
+    Ok(columns)
+}
+
+/// Whether values of a type are read from texts, not all of which are such values.
+fn is_parsed(wire: &Wire) -> bool {
+    use Wire::{Bool, Bytes, Float4, Float8, Int2, Int4, Int8, Money, Oid, Opaque, Text};
+    !matches!(
+        wire,
+        Bool | Bytes | Float4 | Float8 | Int2 | Int4 | Int8 | Money | Oid | Opaque | Text
+    )
+}
+
+/// Makes columns texts if any of their values is not of their type, such as `soon` among dates.
+fn give_up_types(
+    connection: &Connection,
+    table: &str,
+    columns: Vec<&mut Column>,
+) -> rusqlite::Result<()> {
+    /// Number of values that are held at a time.
+    const HELD: usize = 8 << 10;
+    if columns.is_empty() {
+        return Ok(());
+    }
+    let names = quoted_list(columns.iter().map(|column| &*column.name));
+    let mut statement = connection.prepare(&format!("SELECT {names} FROM {}", quoted(table)))?;
+    let mut rows = statement.query([])?;
+    let mut left: Vec<_> = columns
+        .into_iter()
+        .enumerate()
+        .map(|(at, column)| (at, Builder::new(column), column, 0_usize))
+        .collect();
+    while let Some(row) = rows.next()?.filter(|_| !left.is_empty()) {
+        let mut unfit = Vec::new();
+        for (at, builder, _, held) in &mut left {
+            if values::append(builder, row.get_ref(*at)?).is_err() {
+                unfit.push(*at);
+            }
+            *held += 1;
+            if *held == HELD {
+                builder.finish();
+                *held = 0;
+            }
+        }
+        left.retain_mut(|(at, _, column, _)| {
+            let fits = !unfit.contains(at);
+            if !fits {
+                (column.wire, column.sql_type) = (Wire::Text, "text".into());
+            }
+            fits
+        });
+    }
+    Ok(())
 }
 
 /// The kinds of values of each column of a table.
