@@ -35,8 +35,8 @@ pub enum CellError {
     Malformed(&'static str),
     /// An array of several dimensions, or one that does not begin at 1.
     #[error(
-        "an array with {dimensions} dimensions and the lower bound {lower} cannot be a list; cast \
-         the column to text"
+        "an array with {dimensions} dimensions and the lower bound {lower} cannot be a list; read a \
+         view that casts the column to text, or leave it out with `columns`"
     )]
     Dimensions {
         /// How many dimensions.

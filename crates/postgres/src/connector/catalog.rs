@@ -37,6 +37,8 @@ pub(super) struct TableColumn {
     pub(super) nullable: bool,
     /// Generated from others: never written.
     pub(super) is_generated: bool,
+    /// Whether it is declared as an array of several dimensions, which no list is.
+    pub(super) is_nested: bool,
 }
 
 impl Table {
@@ -62,7 +64,7 @@ where n.nspname = $1 and c.relname = $2 and c.relkind in ('r','p','v','m','f')";
 
 const COLUMNS: &str = "
 select a.attname::text, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated::text,
-       format_type(a.atttypid, a.atttypmod)
+       format_type(a.atttypid, a.atttypmod), a.attndims > 1
 from pg_namespace n join pg_class c on c.relnamespace = n.oid join pg_attribute a on a.attrelid = c.oid
 where n.nspname = $1 and c.relname = $2 and a.attnum > 0 and not a.attisdropped order by a.attnum";
 
@@ -102,6 +104,7 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
             pg_type,
             nullable: !row.get::<_, bool>(3),
             is_generated: !row.get::<_, String>(4).is_empty(),
+            is_nested: row.get(6),
         })
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;

@@ -45,8 +45,13 @@ impl Columns {
         };
         for column in chosen {
             let is_text_wanted = form == Form::PlainRecords;
-            let wire = catalog::wire(&column.pg_type, !is_text_wanted);
-            let is_known = catalog::wire(&column.pg_type, true) != Wire::Opaque;
+            let wire = match form {
+                Form::PlainRecords if column.is_nested => Wire::Text,
+                Form::Records if column.is_nested => Wire::Opaque,
+                _ => catalog::wire(&column.pg_type, !is_text_wanted),
+            };
+            let is_known =
+                !column.is_nested && catalog::wire(&column.pg_type, true) != Wire::Opaque;
             let name = ident(&column.name);
             let sql_type = if is_text_wanted && !is_known {
                 columns.needs_query = true;
