@@ -1,8 +1,10 @@
 //! Reading the pipeline file, and reporting its errors with their position.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use forebay_sdk::registry::{ConnectorSettings as _, Registry};
+use forebay_sdk::run::QUEUED_MAX;
 use forebay_sdk::settings::text::resolving;
 use forebay_sdk::settings::{Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
@@ -183,7 +185,20 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
         }
         _ => {}
     }
-    if file.destination.write_mode == WriteMode::Upsert && file.destination.primary_key.is_empty() {
+    check_destination(file)
+}
+
+/// Checks how rows are moved and written.
+fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> {
+    let destination = &file.destination;
+    let inflight = file.resources.max_inflight_batches.map_or(1, NonZeroU32::get);
+    if usize::try_from(inflight).is_ok_and(|inflight| inflight > QUEUED_MAX) {
+        return Err((
+            "resources.max_inflight_batches",
+            format!("{inflight} is too many; at most {QUEUED_MAX} batches wait between two stages"),
+        ));
+    }
+    if destination.write_mode == WriteMode::Upsert && destination.primary_key.is_empty() {
         return Err(("destination.primary_key", "`upsert` needs the columns of the key".into()));
     }
     Ok(())

@@ -174,7 +174,8 @@ pub struct Resources {
     /// through unchanged, and 1 MiB as Arrow.
     #[schemars(with = "Option<String>")]
     pub max_batch_bytes: Option<ByteSize>,
-    /// Maximum number of batches that wait between two stages.
+    /// Maximum number of batches that wait between two stages; at most 64.
+    #[schemars(range(max = 64))]
     pub max_inflight_batches: Option<NonZeroU32>,
     /// Whether and how batches are compressed while they wait.
     pub compression: Compression,

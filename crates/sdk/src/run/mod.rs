@@ -6,4 +6,4 @@ mod outlet;
 mod packing;
 
 pub use context::{Cancel, Context, Moved, PHASES, Phase, PhaseSeconds, Phases};
-pub use outlet::{Budget, Inlet, Outlet};
+pub use outlet::{Budget, Inlet, Outlet, QUEUED_MAX};

@@ -21,7 +21,7 @@ use crate::settings::Compression;
 /// Number of bytes per permit.
 const GRAIN: usize = 1 << 10;
 /// Maximum number of waiting batches in a channel, however small.
-const QUEUED_MAX: usize = 64;
+pub const QUEUED_MAX: usize = 64;
 
 /// The memory budget of a run's batches, and how they wait.
 #[derive(Debug, Clone)]
