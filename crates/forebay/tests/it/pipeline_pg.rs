@@ -270,7 +270,7 @@ fn a_changed_type_alters_no_existing_value() {
     let longer = "select v, m, t from t where id = 0";
     assert_eq!(pg.query("dst", longer), "abcdefghi|1.239|2024-01-01 12:34:56.789");
 
-    pg.query("dst", "alter table t alter column n type numeric using 1.75");
+    pg.query("dst", "alter table t alter column n type real using 1.75");
     Pipeline::new(&pg, "[{name: t}]", altered, "")
         .fails("would alter existing values of column \"n\"");
     pg.query("dst", "update t set n = 2; alter table t alter column \"o'd\" type timestamp");

@@ -1,7 +1,7 @@
 //! Other Arrow forms of a column, brought to the one its wire form has.
 //!
 //! Casts are those that PostgreSQL makes implicitly on assignment: narrow to wide, numbers to
-//! numbers, large and view and dictionary forms to the plain one, anything of one value to text. A text
+//! numbers, integers to `numeric`, large and view and dictionary forms to the plain one, anything of one value to text. A text
 //! is never read as something else, but for `uuid`.
 //!
 //! Invariant: a value that the cast would change is an error that names its row. Where a cast can change
@@ -80,6 +80,7 @@ fn can_assign(from: &DataType, to: &DataType, wire: &Wire) -> bool {
         (from, to) if is_time(from) && is_time(to) => true,
         (Timestamp(_, from), Timestamp(_, to)) => from.is_some() == to.is_some(),
         (Interval(_) | Duration(_), Interval(_)) => true,
+        (from, _) if *wire == Wire::Numeric => from.is_integer() || from.is_decimal(),
         (from, _) if *wire == Wire::Text => {
             number(from) || from.is_temporal() || *from == DataType::Boolean
         }

@@ -314,13 +314,51 @@ fn narrows(name: &str) -> bool {
 
 /// Whether every value of one type is valid for the other.
 fn widens(from: &Wire, to: &Wire) -> bool {
-    use Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
-    matches!((from, to), (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text))
+    use Wire::{Decimal, Float4, Float8, Int2, Int4, Int8, Jsonb, Numeric, Text};
+    /// Digits of the greatest value.
+    fn digits(integer: &Wire) -> Option<i16> {
+        match integer {
+            Int2 => Some(5),
+            Int4 => Some(10),
+            Int8 => Some(19),
+            _ => None,
+        }
+    }
+    match (from, to) {
+        (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text) => true,
+        // A `real` has 24 bits for the digits of a number, a `double precision` 53.
+        (Int2, Float4) | (Int2 | Int4, Float8) => true,
+        (from, Numeric) => digits(from).is_some(),
+        (from, Decimal { precision, scale }) => {
+            digits(from).is_some_and(|digits| i16::from(*precision) - i16::from(*scale) >= digits)
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_type_with_room_for_every_integer_holds_them() {
+        use Wire::{Decimal, Float4, Float8, Int2, Int4, Int8, Numeric};
+        let decimal = |precision, scale| Decimal { precision, scale };
+        for (from, to, expected) in [
+            (Int8, Numeric, true),
+            (Int4, decimal(12, 2), true),
+            (Int4, decimal(11, 2), false),
+            (Int8, decimal(19, 0), true),
+            (Int4, Float8, true),
+            (Int8, Float8, false),
+            (Int2, Float4, true),
+            (Int4, Float4, false),
+            (Float8, Numeric, false),
+            (Numeric, Int8, false),
+        ] {
+            assert_eq!(widens(&from, &to), expected, "{from:?} to {to:?}");
+        }
+    }
 
     #[test]
     fn a_longer_type_holds_every_value_of_a_shorter_one() {
