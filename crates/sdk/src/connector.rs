@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, ContentHash};
 use serde::{Deserialize, Serialize};
@@ -368,7 +369,22 @@ pub trait Target: Send + Sync {
     /// Ends the load: makes the rows of a `replace` visible and stores the cursor, atomically.
     async fn finish(&self, load: &Load) -> Result<()>;
 
-    /// The content hash of all stored rows, in these columns.
+    /// The columns that it stores, if they are not those of the stream: some are left out, as
+    /// `schema_evolution.new_column: ignore` requests, or have another type here.
+    fn stored(&self) -> Option<Vec<Column>> {
+        None
+    }
+
+    /// Rows of the stream as they are read back: without columns that are left out, and with the
+    /// values that the destination stores in place of others that are equal to them.
+    ///
+    /// # Errors
+    /// They have not the columns of the stream.
+    fn as_stored(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        Ok(rows.clone())
+    }
+
+    /// The content hash of all stored rows, in the columns that it stores.
     async fn content(&self) -> Result<ContentHash>;
 }
 

@@ -11,6 +11,7 @@
 //! | [`settings`] | settings of streams and targets, texts and secrets, what a connector may access |
 //! | [`registry`] | connectors by name |
 //! | [`values`], [`cast`], [`hash`] | values as text and JSON, lossless casts, content hashes |
+//! | [`chosen`] | the columns that a target stores, where it leaves others out |
 //! | [`bridge`] | readers that block a thread |
 //! | [`absent`] | connectors that a build leaves out |
 //! | `acceptance` | the promises of connectors as a suite of tests (feature `conformance`) |
@@ -30,6 +31,7 @@ pub mod batch;
 #[cfg(not(target_family = "wasm"))]
 pub mod bridge;
 pub mod cast;
+pub mod chosen;
 pub mod connector;
 pub mod error;
 pub mod hash;

@@ -66,7 +66,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer};
 
 use crate::connector::{Destination, Source};
-use crate::settings::Reach;
+use crate::settings::{Evolves, Reach};
 
 /// Settings of a connector: the field `config` of its section.
 pub trait ConnectorSettings: fmt::Debug + Send + Sync {
@@ -105,6 +105,11 @@ pub trait SourceSettings: ConnectorSettings {
 pub trait DestinationSettings: ConnectorSettings {
     /// Creates the destination; sends nothing yet.
     fn destination(&self) -> Arc<dyn Destination>;
+
+    /// The settings of `schema_evolution` that it honours. A file with another one is refused.
+    fn evolves(&self) -> Evolves {
+        Evolves::default()
+    }
 }
 
 /// The connectors that a pipeline file can name. Cloning is cheap.

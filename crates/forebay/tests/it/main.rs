@@ -48,6 +48,7 @@ mod mixed_kill;
 mod mixed_oracle;
 mod mixed_uploads;
 mod namespaces_cli;
+mod pipeline_columns;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_kill;

@@ -7,7 +7,7 @@ use forebay_pgcopy::Column;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::{TargetSettings, WriteMode};
+use forebay_sdk::settings::{Evolves, NewColumn, RemovedColumn, TargetSettings, WriteMode};
 
 use super::bucket::BucketStore;
 use super::disk::Disk;
@@ -16,6 +16,15 @@ use super::ledger::directory_name;
 use super::location::{At, Location};
 use super::store::{Room, Store};
 use super::target::{FileTarget, read_ledger};
+
+/// Files are never changed, and their ledger does not record which columns were nullable.
+pub(super) const EVOLVES: Evolves = Evolves {
+    new_column: &[NewColumn::Add, NewColumn::Ignore, NewColumn::Fail],
+    removed_column: &[RemovedColumn::Ignore, RemovedColumn::Fail],
+    type_change: &[],
+    nullability_change: &[],
+    on_replace: false,
+};
 
 /// The destination of files of one format.
 #[derive(Debug, Clone)]

@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use forebay_sdk::connector::{Destination, Source};
 use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
-use forebay_sdk::settings::{Reach, Within};
+use forebay_sdk::settings::{Evolves, Reach, Within};
 
 pub use settings::{
     Compression, CsvDestination, CsvSource, Delimiter, FileSettings, NamedProfile,
@@ -74,6 +74,10 @@ macro_rules! destination {
             fn destination(&self) -> Arc<dyn Destination> {
                 let $of = self;
                 Arc::new(destination::FileDestination::new(self.at(), Arc::new($layout)))
+            }
+
+            fn evolves(&self) -> Evolves {
+                destination::EVOLVES
             }
         }
     };

@@ -7,11 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use forebay_pgcopy::column::schema;
 use forebay_pgcopy::{Column, ContentHash};
 use forebay_sdk::bridge::blocking;
+use forebay_sdk::chosen::Chosen;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
@@ -43,7 +45,10 @@ pub(super) struct FileTarget {
 pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) layout: Arc<dyn Layout>,
+    /// The columns that are stored.
     pub(super) columns: Arc<[Column]>,
+    /// The same, and where they are in a batch.
+    pub(super) chosen: Chosen,
     pub(super) schema: SchemaRef,
     pub(super) is_replace: bool,
     pub(super) context: Context,
@@ -95,6 +100,8 @@ impl FileTarget {
         let (ledger, _) = read_ledger(&*store, settings).await?;
         let is_replace = settings.write_mode == WriteMode::Replace;
         check_names(columns)?;
+        let chosen = stored(&ledger, settings, columns)?;
+        let columns = chosen.columns();
         if !is_replace {
             check_columns(&ledger, settings, columns, &*layout)?;
         }
@@ -109,6 +116,7 @@ impl FileTarget {
             layout,
             columns: columns.into(),
             schema: Arc::new(schema(columns)),
+            chosen: chosen.clone(),
             is_replace,
             context: context.clone(),
             settings: settings.clone(),
@@ -128,6 +136,22 @@ fn check_names(columns: &[Column]) -> Result<()> {
             "select the stream's `columns`, or rename one of them in a transform",
         )),
         None => Ok(()),
+    }
+}
+
+/// The columns that are stored: all but those that the existing files lack, if they are ignored.
+fn stored(ledger: &Ledger, settings: &TargetSettings, columns: &[Column]) -> Result<Chosen> {
+    let is_ignored = settings.schema_evolution.new_column == NewColumn::Ignore
+        && settings.write_mode != WriteMode::Replace
+        && !ledger.files.is_empty();
+    let is_there = |column: &Column| ledger.columns.iter().any(|kept| kept.name == column.name);
+    let chosen = Chosen::of(columns, |column| !is_ignored || is_there(column));
+    match chosen.columns() {
+        [] if !columns.is_empty() => Err(ConnectorError::unsupported(
+            format!("the existing files of {} have none of the source's columns", settings.into),
+            "give the stream another directory with `into`",
+        )),
+        _ => Ok(chosen),
     }
 }
 
@@ -155,14 +179,21 @@ fn check_columns(
                     "cast it in a transform, or use `write_mode: replace`",
                 );
             }
-            None if evolution.new_column == NewColumn::Fail || !layout.columns_may_differ() => {
+            None if evolution.new_column == NewColumn::Fail => {
                 return refuse(
                     format!("the existing files have no column {name:?}"),
-                    "remove it from the stream's `columns`, or use `write_mode: replace`",
+                    "set `schema_evolution.new_column: ignore`, or use `write_mode: replace`",
                 );
             }
-            // Ignored columns never arrive here; NewColumn::Ignore is handled by the engine's
-            // projection.
+            None if !layout.columns_may_differ() => {
+                return refuse(
+                    format!(
+                        "the existing files have no column {name:?}, and files of this format have \
+                         the same columns"
+                    ),
+                    "set `schema_evolution.new_column: ignore`, or use `write_mode: replace`",
+                );
+            }
             _ => {}
         }
     }
@@ -408,6 +439,14 @@ impl Target for FileTarget {
             })
             .await?;
         shared.settle().await
+    }
+
+    fn stored(&self) -> Option<Vec<Column>> {
+        self.shared.chosen.is_partial().then(|| self.shared.columns.to_vec())
+    }
+
+    fn as_stored(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        self.shared.chosen.batch(self.shared.stream(), rows)
     }
 
     async fn content(&self) -> Result<ContentHash> {

@@ -122,11 +122,7 @@ fn dead_name(name: &str) -> String {
 
 /// A batch with the columns of the target, of their types.
 fn conform(batch: &RecordBatch, shared: &Shared) -> Result<RecordBatch> {
-    if batch.num_columns() != shared.columns.len() {
-        let (got, want) = (batch.num_columns(), shared.columns.len());
-        let found = format!("a batch has {got} columns, but the stream has {want}");
-        return Err(ConnectorError::data(shared.stream(), found));
-    }
+    let batch = shared.chosen.batch(shared.stream(), batch)?;
     let mut arrays = batch.columns().to_vec();
     for (array, column) in arrays.iter_mut().zip(&*shared.columns) {
         *array = forebay_sdk::cast::exact(array, &column.wire.data_type()).map_err(|found| {
@@ -149,7 +145,8 @@ impl UnitWriter for FileWriter {
             ));
         };
         let (records, shared) = (records.clone(), Arc::clone(&self.shared));
-        let hash = batch.hash;
+        // It covers the columns that are left out, too.
+        let hash = batch.hash.filter(|_| !shared.chosen.is_partial());
         self.encode(move |encoding| {
             let records = conform(&records, &shared)?;
             encoding.encode.write(&records, &mut encoding.out)?;

@@ -191,6 +191,10 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
 /// Checks how rows are moved and written.
 fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     let destination = &file.destination;
+    let evolves = destination.connector.evolves();
+    evolves
+        .check(&destination.uses, &destination.schema_evolution, destination.write_mode)
+        .map_err(|refused| (refused.field, refused.found))?;
     let inflight = file.resources.max_inflight_batches.map_or(1, NonZeroU32::get);
     if usize::try_from(inflight).is_ok_and(|inflight| inflight > QUEUED_MAX) {
         return Err((

@@ -4,7 +4,7 @@ use forebay_base::error_chain::chain;
 use forebay_pgcopy::{ContentHash, Encoder};
 use forebay_sdk::ConnectorError;
 use forebay_sdk::batch::Rows;
-use forebay_sdk::connector::{Division, Opening, SourceStream};
+use forebay_sdk::connector::{Division, Opening, SourceStream, Target};
 use forebay_sdk::run::Context;
 use forebay_sdk::run::{Budget, Outlet};
 use forebay_sdk::settings::SyncMode;
@@ -87,7 +87,8 @@ impl Pipeline<'_> {
             opening.form = forebay_sdk::connector::Form::Records;
             open = self.source.open(&whole, &opening, context).await?;
         }
-        let (source, destination) = tokio::try_join!(content(open, context), target.content())?;
+        let (source, destination) =
+            tokio::try_join!(content(open, &*target, context), target.content())?;
         Ok(StreamVerification {
             stream: stream.name.clone(),
             into: settings.into,
@@ -100,16 +101,16 @@ impl Pipeline<'_> {
     }
 }
 
-/// The content hash of a whole stream.
+/// The content hash of a whole stream, with the columns and values that its target stores.
 async fn content(
     stream: std::sync::Arc<dyn SourceStream>,
+    target: &dyn Target,
     context: &Context,
 ) -> Result<ContentHash, ConnectorError> {
     let mut content = ContentHash::default();
-    let schema = forebay_pgcopy::column::schema(stream.columns());
-    let encoder = Encoder::new(&schema, stream.columns());
-    let encoder =
-        encoder.map_err(|error| ConnectorError::data("columns", chain(&error).to_string()))?;
+    let stored = target.stored();
+    let columns = stored.as_deref().unwrap_or(stream.columns());
+    let mut encoder = None;
     for unit in 0..stream.units().len() {
         let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone())?;
         let reading = std::sync::Arc::clone(&stream);
@@ -118,7 +119,17 @@ async fn content(
             match &batch.rows {
                 Rows::Tuples(_, hash) => content.merge(*hash),
                 Rows::Records(records) => {
-                    let hash = encoder.hash(records);
+                    let records = target.as_stored(records)?;
+                    let encoder = match &encoder {
+                        Some(encoder) => encoder,
+                        None => {
+                            let made = Encoder::new(&records.schema(), columns);
+                            &*encoder.insert(made.map_err(|e| {
+                                ConnectorError::data("columns", chain(&e).to_string())
+                            })?)
+                        }
+                    };
+                    let hash = encoder.hash(&records);
                     content.merge(
                         hash.map_err(|e| ConnectorError::data("a batch", chain(&e).to_string()))?,
                     );

@@ -23,7 +23,7 @@ pub(super) struct Evolution {
     pub(super) written: Vec<Column>,
     /// The incoming columns that the table has afterwards: those that are written, and those that it
     /// generates itself.
-    pub(super) compared: Vec<String>,
+    pub(super) compared: Vec<Column>,
     /// Whether it generates any of them.
     pub(super) is_generated: bool,
     /// Whether the rows can be passed through unchanged.
@@ -80,7 +80,7 @@ pub(super) fn evolve(
             Some(there) if there.is_generated => {
                 evolution.is_same = false;
                 evolution.is_generated = true;
-                evolution.compared.push(column.name.clone());
+                evolution.compared.push(column.clone());
             }
             Some(there) => {
                 evolution.meet(table, column, there, target)?;
@@ -124,12 +124,12 @@ fn has_unique(table: &Table, key: &[String]) -> bool {
 impl Evolution {
     /// No change: these columns are written.
     pub(super) fn none(written: Vec<Column>) -> Self {
-        let compared = written.iter().map(|column| column.name.clone()).collect();
+        let compared = written.clone();
         Self { statements: Vec::new(), written, compared, is_generated: false, is_same: true }
     }
 
     fn write(&mut self, column: Column) {
-        self.compared.push(column.name.clone());
+        self.compared.push(column.clone());
         self.written.push(column);
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_base::{HumanDuration, ServerError};
 use forebay_sdk::connector::{Destination, Source};
 use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
-use forebay_sdk::settings::{Reach, Secret, Text};
+use forebay_sdk::settings::{Evolves, Reach, Secret, Text};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_postgres::config::Host;
@@ -104,6 +104,10 @@ impl SourceSettings for Settings {
 impl DestinationSettings for Settings {
     fn destination(&self) -> Arc<dyn Destination> {
         Arc::new(PostgresDestination::new(self.clone()))
+    }
+
+    fn evolves(&self) -> Evolves {
+        Evolves::ALL
     }
 }
 

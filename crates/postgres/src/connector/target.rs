@@ -7,9 +7,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{ContentHash, Splitter, TypeName};
+use forebay_pgcopy::{Column, ContentHash, Splitter, TypeName};
 use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
@@ -255,9 +256,22 @@ impl Target for PostgresTarget {
         Ok(())
     }
 
+    fn stored(&self) -> Option<Vec<Column>> {
+        (!self.evolution.is_same).then(|| self.evolution.compared.clone())
+    }
+
+    fn as_stored(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let schema = rows.schema_ref();
+        let compared = self.evolution.compared.iter();
+        let indexes = compared.map(|column| schema.index_of(&column.name));
+        let chosen = indexes.collect::<Result<Vec<_>, _>>().and_then(|all| rows.project(&all));
+        chosen
+            .map_err(|error| ConnectorError::data(self.name.to_string(), chain(&error).to_string()))
+    }
+
     async fn content(&self) -> Result<ContentHash> {
         let client = self.shared.client().await?;
-        let names = idents(self.evolution.compared.iter().map(String::as_str));
+        let names = idents(self.evolution.compared.iter().map(|column| column.name.as_str()));
         let table = self.name.sql();
         let is_partitioned = self.table.as_ref().is_some_and(|table| table.kind == 'p');
         let copied = if is_partitioned || self.evolution.is_generated {

@@ -3,15 +3,18 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`streams`] | which rows of a stream are read, and how they are written to a target |
+//! | [`evolves`] | which settings of `schema_evolution` a destination honours |
 //! | [`text`] | texts with names of variables and files, and secrets |
 //! | [`reach`], [`within`] | the servers and files that settings name, and the files that may be opened |
 
+pub mod evolves;
 pub mod reach;
 pub mod streams;
 pub mod text;
 #[cfg(not(target_family = "wasm"))]
 pub mod within;
 
+pub use evolves::Evolves;
 pub use reach::Reach;
 pub use streams::{
     Compression, LoadMethod, NewColumn, NullabilityChange, OnDataError, RemovedColumn,

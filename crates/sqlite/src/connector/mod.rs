@@ -5,11 +5,12 @@
 //! | `values` | types and values between Arrow and SQLite |
 //! | `layout` | the columns of a table, declared and found |
 //! | `source`, `stream` | reading tables |
-//! | `destination`, `target`, `writer` | writing tables |
+//! | `destination`, `target`, `writer`, `conform` | writing tables |
 //! | `ledger` | loads and entries, in tables of the same file |
 //!
 //! Everything SQLite does may block on a disk, so it runs on threads that may block.
 
+mod conform;
 mod destination;
 mod layout;
 mod ledger;
@@ -36,7 +37,9 @@ use sha2::{Digest as _, Sha256};
 use forebay_sdk::connector::{Destination, Source};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
-use forebay_sdk::settings::{Reach, Text, Within};
+use forebay_sdk::settings::{
+    Evolves, NewColumn, NullabilityChange, Reach, RemovedColumn, Text, Within,
+};
 
 pub use destination::SqliteDestination;
 pub use source::SqliteSource;
@@ -103,6 +106,17 @@ impl ConnectorSettings for SqliteDestinationSettings {
 impl DestinationSettings for SqliteDestinationSettings {
     fn destination(&self) -> Arc<dyn Destination> {
         Arc::new(SqliteDestination::new(self))
+    }
+
+    fn evolves(&self) -> Evolves {
+        Evolves {
+            new_column: &[NewColumn::Add, NewColumn::Ignore, NewColumn::Fail],
+            removed_column: &[RemovedColumn::Ignore, RemovedColumn::Fail],
+            // ALTER TABLE changes neither a type nor NOT NULL.
+            type_change: &[],
+            nullability_change: &[NullabilityChange::Allow, NullabilityChange::Fail],
+            on_replace: false,
+        }
     }
 }
 

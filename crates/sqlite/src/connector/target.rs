@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, ContentHash};
 use forebay_sdk::bridge::blocking;
+use forebay_sdk::chosen::Chosen;
 use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
@@ -37,7 +39,10 @@ pub(super) struct SqliteTarget {
 pub(super) struct Shared {
     pub(super) database: Database,
     pub(super) settings: TargetSettings,
+    /// The columns that are stored.
     pub(super) columns: Vec<Column>,
+    /// The same, and where they are in a batch.
+    pub(super) chosen: Chosen,
     pub(super) context: Context,
 }
 
@@ -59,6 +64,8 @@ impl SqliteTarget {
                 there = declared.map_err(|error| database.failed("read the schema of", error))?;
             }
         }
+        let chosen = stored(&settings, &columns, &there)?;
+        let columns = chosen.columns().to_vec();
         let mut plan = changes(&settings, &columns, &there)?;
         plan.push(match settings.write_mode {
             WriteMode::Append => format!("INSERT INTO {}", quoted(&settings.into)),
@@ -69,7 +76,7 @@ impl SqliteTarget {
                 format!("load into a new table, then replace {}", quoted(&settings.into))
             }
         });
-        let shared = Shared { database, settings, columns, context };
+        let shared = Shared { database, settings, columns, chosen, context };
         Ok(Self { shared: Arc::new(shared), plan })
     }
 }
@@ -126,6 +133,22 @@ fn check_free(
     Ok(())
 }
 
+/// The columns that are stored: all but those that the table lacks, if they are ignored.
+fn stored(settings: &TargetSettings, columns: &[Column], there: &[Declared]) -> Result<Chosen> {
+    let is_ignored = settings.schema_evolution.new_column == NewColumn::Ignore && !there.is_empty();
+    let is_there = |column: &Column| {
+        there.iter().any(|declared| declared.name.eq_ignore_ascii_case(&column.name))
+    };
+    let chosen = Chosen::of(columns, |column| !is_ignored || is_there(column));
+    match chosen.columns() {
+        [] if !columns.is_empty() => Err(ConnectorError::unsupported(
+            format!("{} has none of the source's columns", settings.into),
+            "set `schema_evolution.new_column: add`, or `into` to another table",
+        )),
+        _ => Ok(chosen),
+    }
+}
+
 /// The changes to a table before rows are written to it.
 fn changes(
     settings: &TargetSettings,
@@ -150,7 +173,7 @@ fn changes(
             if evolution.new_column != NewColumn::Add {
                 return refuse(
                     format!("{table} has no column {name:?}"),
-                    "remove it from the stream's `columns`, or set `new_column: add`",
+                    "add it, or set `schema_evolution.new_column` to `add` or `ignore`",
                 );
             }
             let (table, name) = (quoted(table), quoted(name));
@@ -175,7 +198,7 @@ fn changes(
         {
             return refuse(
                 format!("column {name:?} of {table} is NOT NULL, but nullable in the source"),
-                "set `nullability_change: allow` so that only rows with NULL fail",
+                "set `schema_evolution.nullability_change: allow`, so that only rows with NULL fail",
             );
         }
     }
@@ -184,7 +207,7 @@ fn changes(
         if !comes && evolution.removed_column == RemovedColumn::Fail {
             return refuse(
                 format!("the source no longer has the column {:?} of {table}", declared.name),
-                "set `removed_column: ignore` to fill it with its default",
+                "drop it, or set `schema_evolution.removed_column: ignore`",
             );
         }
     }
@@ -418,6 +441,14 @@ impl Target for SqliteTarget {
     async fn finish(&self, load: &Load) -> Result<()> {
         let (shared, load) = (Arc::clone(&self.shared), load.clone());
         blocking(move || shared.finish(&load)).await
+    }
+
+    fn stored(&self) -> Option<Vec<Column>> {
+        self.shared.chosen.is_partial().then(|| self.shared.columns.clone())
+    }
+
+    fn as_stored(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        self.shared.conform(rows)
     }
 
     async fn content(&self) -> Result<ContentHash> {

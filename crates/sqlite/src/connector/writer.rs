@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, AsArray as _, RecordBatch};
-use arrow::datatypes::{Float32Type, Float64Type};
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_sdk::batch::{Batch, DeadRow, Rows};
 use forebay_sdk::bridge::blocking;
-use forebay_sdk::cast::exact;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
@@ -85,22 +83,7 @@ impl SqliteWriter {
 impl Work {
     fn write(&mut self, records: &RecordBatch) -> Result<()> {
         let shared = &self.shared;
-        let data = |found: String| ConnectorError::data(&*shared.settings.stream, found);
-        if records.num_columns() != shared.columns.len() {
-            let (got, want) = (records.num_columns(), shared.columns.len());
-            return Err(data(format!("a batch has {got} columns, but the stream has {want}")));
-        }
-        let mut arrays = records.columns().to_vec();
-        for (array, column) in arrays.iter_mut().zip(&shared.columns) {
-            *array = exact(array, &column.wire.data_type())
-                .map(|array| without_negative_zero(&array))
-                .map_err(|found| data(format!("column {:?}: {found}", column.name)))?;
-        }
-        let schema = Arc::new(forebay_pgcopy::column::schema(&shared.columns));
-        let options =
-            arrow::array::RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
-        let records = RecordBatch::try_new_with_options(schema, arrays, &options)
-            .map_err(|error| data(error.to_string()))?;
+        let records = shared.conform(records)?;
         let cells = records.columns().iter().zip(&shared.columns);
         let cells = cells.map(|(array, column)| Cells::new(array.as_ref(), column));
         let cells: Vec<Cells<'_>> = cells.collect::<Result<_>>()?;
@@ -242,18 +225,6 @@ impl Work {
             self.refuse(dead.collect())?;
         }
         Ok(lost.content())
-    }
-}
-
-/// Reals in SQLite's form, which has one zero. They are hashed that way, so that the entry matches
-/// the stored rows.
-fn without_negative_zero(array: &ArrayRef) -> ArrayRef {
-    if let Some(array) = array.as_primitive_opt::<Float64Type>() {
-        Arc::new(array.unary::<_, Float64Type>(|value| value + 0.0))
-    } else if let Some(array) = array.as_primitive_opt::<Float32Type>() {
-        Arc::new(array.unary::<_, Float32Type>(|value| value + 0.0))
-    } else {
-        Arc::clone(array)
     }
 }
 
