@@ -73,12 +73,7 @@ impl Segment {
         derived: &mut Derived,
     ) -> Result<(), SegmentError> {
         let Some(info) = self.blocks().get(number) else { return Ok(()) };
-        let bad = |found| SegmentError::Block {
-            path: self.path().to_path_buf(),
-            block: number,
-            offset: info.offset,
-            found,
-        };
+        let bad = |found| self.bad_block(info, number, info.offset, found);
         if !describes(info, block) {
             return Err(bad("its times, positions or ids differ from those in the index"));
         }

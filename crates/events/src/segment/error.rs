@@ -29,7 +29,11 @@ pub enum SegmentError {
         found: &'static str,
     },
     /// A block is damaged.
-    #[error("block {block} of segment {} is damaged, at byte {offset}: {found}", path.display())]
+    #[error(
+        "block {block} of segment {}, with {rows} events between the indexes {first} and {last}, is \
+         damaged at byte {offset}: {found}",
+        path.display()
+    )]
     Block {
         /// The file.
         path: PathBuf,
@@ -37,8 +41,22 @@ pub enum SegmentError {
         block: usize,
         /// Its offset in the file.
         offset: u64,
+        /// Number of its events.
+        rows: u32,
+        /// The lowest index of its events.
+        first: u64,
+        /// The highest.
+        last: u64,
         /// What is wrong there.
         found: &'static str,
+    },
+    /// The segment could not be opened when the store was.
+    #[error("segment {} cannot be read since the store was opened: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What was found then.
+        reason: String,
     },
     /// An event is missing, or its bytes are not an event.
     #[error("event {seq} of segment {} is missing or damaged", path.display())]

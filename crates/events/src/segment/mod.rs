@@ -17,6 +17,7 @@ mod filter;
 mod format;
 mod ids;
 mod reader;
+mod unreadable;
 mod writer;
 
 pub use block::Block;
@@ -27,6 +28,7 @@ pub(crate) use filter::in_word;
 pub use filter::{Field, Term};
 pub use format::BlockInfo;
 pub use reader::Segment;
+pub(crate) use unreadable::Unreadable;
 pub use writer::{SegmentInfo, SegmentWriter};
 
 /// Options of writing segments. Segments with other options stay readable.

@@ -31,16 +31,17 @@ const READ_SIZE: usize = 1 << 20;
 /// An open segment; its file stays readable after its name is removed.
 #[derive(Debug)]
 pub struct Segment {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    file_size: u64,
-    salt: u32,
-    footer: Footer,
-    blocks: Vec<BlockInfo>,
-    ranges: Ranges,
-    directory: Option<Directory>,
+    /// Its file; or why it cannot be read.
+    pub(super) file: Result<Arc<dyn File>, String>,
+    pub(super) path: PathBuf,
+    pub(super) file_size: u64,
+    pub(super) salt: u32,
+    pub(super) footer: Footer,
+    pub(super) blocks: Vec<BlockInfo>,
+    pub(super) ranges: Ranges,
+    pub(super) directory: Option<Directory>,
     /// The digests of the blocks, once read: `None` if they are not signed for.
-    digests: OnceLock<Option<Vec<BlockDigest>>>,
+    pub(super) digests: OnceLock<Option<Vec<BlockDigest>>>,
 }
 
 impl Segment {
@@ -68,7 +69,7 @@ impl Segment {
             return Err(damaged(0, "its header does not match its footer"));
         }
         let mut segment = Self {
-            file,
+            file: Ok(file),
             path: path.to_path_buf(),
             file_size,
             salt: crc32c(&expected),
@@ -91,6 +92,26 @@ impl Segment {
         SegmentError::Damaged { path: self.path.clone(), offset, found }
     }
 
+    fn file(&self) -> Result<&dyn File, SegmentError> {
+        let unreadable = |reason: &String| SegmentError::Unreadable {
+            path: self.path.clone(),
+            reason: reason.clone(),
+        };
+        self.file.as_deref().map_err(unreadable)
+    }
+
+    /// The error for a block, or its filter, that is damaged at `offset`.
+    pub(super) fn bad_block(
+        &self,
+        info: &BlockInfo,
+        block: usize,
+        offset: u64,
+        found: &'static str,
+    ) -> SegmentError {
+        let (rows, first, last) = (info.rows, info.seq_min, info.seq_max);
+        SegmentError::Block { path: self.path.clone(), block, offset, rows, first, last, found }
+    }
+
     /// Reads `size` bytes that must lie inside the file.
     pub(super) fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>, SegmentError> {
         let end = offset.checked_add(size as u64);
@@ -98,7 +119,7 @@ impl Segment {
             return Err(self.damaged(offset, "an offset in it points beyond its end"));
         }
         let mut bytes = vec![0; size];
-        self.file
+        self.file()?
             .read_exact_at(&mut bytes, offset)
             .map_err(|source| SegmentError::io("read", &self.path, source))?;
         Ok(bytes)
@@ -177,7 +198,7 @@ impl Segment {
         let mut buffer = vec![0; READ_SIZE];
         let mut offset = 0;
         loop {
-            let read = self.file.read_at(&mut buffer, offset);
+            let read = self.file()?.read_at(&mut buffer, offset);
             match read.map_err(|source| SegmentError::io("read", &self.path, source))? {
                 0 => return Ok(*digest.finalize().as_bytes()),
                 size => {
@@ -256,12 +277,7 @@ impl Segment {
         let Some(info) = self.blocks.get(number) else {
             return Err(self.damaged(self.footer.index_offset, "there is no such block"));
         };
-        let bad = |found| SegmentError::Block {
-            path: self.path.clone(),
-            block: number,
-            offset: info.offset,
-            found,
-        };
+        let bad = |found| self.bad_block(info, number, info.offset, found);
         let size = info.stored_size as usize;
         if !(BLOCK_HEADER_SIZE + CHECKSUM_SIZE..=2 * BLOCK_SIZE_MAX).contains(&size) {
             return Err(bad("its size is impossible"));
@@ -337,12 +353,7 @@ impl Segment {
         let Some(info) = self.blocks.get(number as usize) else {
             return Err(self.damaged(self.footer.index_offset, "there is no such block"));
         };
-        let bad = |found| SegmentError::Block {
-            path: self.path.clone(),
-            block: number as usize,
-            offset: info.filter_offset,
-            found,
-        };
+        let bad = |found| self.bad_block(info, number as usize, info.filter_offset, found);
         let size = info.filter_size as usize;
         if size == 0 || size > 64 * BLOCK_SIZE_MAX {
             return Err(bad("the size of its filter is impossible"));

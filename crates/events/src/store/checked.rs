@@ -99,7 +99,10 @@ pub(crate) struct Checks {
 pub(super) struct Trust {
     /// Positions that a checkpoint covers, and that give another root than the signed one.
     pub(super) refused: Range<u64>,
-    /// What differs.
+    /// From where on only blocks with their signed digest are read, because the tree cannot be
+    /// compared with what was signed.
+    pub(super) unproven_from: Option<u64>,
+    /// What differs, or why nothing can be compared.
     pub(super) reason: String,
 }
 
@@ -139,7 +142,7 @@ impl Inner {
         }
         Err(ReadError::Changed {
             stream: stream.to_owned(),
-            place: "log or tree".to_owned(),
+            place: "the event from the log".to_owned(),
             first: seq,
             last: seq,
             reason: trust.reason.clone(),
@@ -220,6 +223,12 @@ impl Inner {
             || (0..block.len()).map(|row| block.seq(row)).filter(|seq| trust.refused.contains(seq));
         if let (Some(first), Some(last)) = (refused().min(), refused().max()) {
             return Err(changed(stored, number, block, first..last + 1, &trust.reason));
+        }
+        if let Some(from) = trust.unproven_from
+            && (0..block.len()).any(|row| block.seq(row) >= from)
+        {
+            let place = place_of(stored, number, block);
+            return Err(ReadError::Unproven { place, reason: trust.reason.clone() });
         }
         if let Some(seq) = stored.segment.misplaced(number as usize, block) {
             return Err(changed(stored, number, block, seq..seq + 1, MISPLACED));
@@ -367,6 +376,16 @@ fn stream_of(block: &Block, row: usize) -> &str {
     leaf::tags(block.tags(row)).map_or("", |tags| tags.stream)
 }
 
+/// Names a block and its events.
+fn place_of(stored: &Stored, number: u32, block: &Block) -> String {
+    let seqs = || (0..block.len()).map(|row| block.seq(row));
+    let (rows, first, last) = (block.len(), seqs().min().unwrap_or(0), seqs().max().unwrap_or(0));
+    let path = stored.segment.path().display();
+    format!(
+        "block {number} of segment {path}, with {rows} events between the indexes {first} and {last}"
+    )
+}
+
 /// The error for events of a block that differ from the tree.
 fn changed(
     stored: &Stored,
@@ -378,7 +397,7 @@ fn changed(
     let row = (0..block.len()).find(|&row| range.contains(&block.seq(row)));
     ReadError::Changed {
         stream: row.map_or("", |row| stream_of(block, row)).to_owned(),
-        place: format!("block {number} of segment {}", stored.segment.path().display()),
+        place: place_of(stored, number, block),
         first: range.start,
         last: range.end - 1,
         reason: reason.to_owned(),

@@ -164,6 +164,18 @@ pub enum AppendError {
     Waiting(#[source] CommitError),
 }
 
+impl ReadError {
+    /// Says which events a change is among, without the place in the store's files; `None` for other
+    /// errors.
+    #[must_use]
+    pub fn change(&self) -> Option<String> {
+        match self {
+            Self::Changed { stream, first, last, .. } => Some(among(*first, *last, stream)),
+            _ => None,
+        }
+    }
+}
+
 impl AppendError {
     /// What is lacking, if the condition is temporary.
     #[must_use]
@@ -184,6 +196,17 @@ impl AppendError {
     }
 }
 
+/// Says which events a change is among. Where one hash covers many, it may be any of them.
+fn among(first: u64, last: u64, stream: &str) -> String {
+    if first == last {
+        return format!("event {first} of stream {stream:?} was changed after it was stored");
+    }
+    format!(
+        "at least one of the events {first} to {last}, in stream {stream:?} or another, was changed \
+         after it was stored"
+    )
+}
+
 /// Why something could not be read or proven.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -194,8 +217,9 @@ pub enum ReadError {
     /// Events are not those that were signed: their bytes were changed, and their checksums
     /// corrected.
     #[error(
-        "events {first} to {last} of stream {stream:?} in the {place} were changed: {reason}; run \
-         `forebay events verify`"
+        "cannot read {place}: {}: {reason}; restore the file from a backup, or see what was changed \
+         with `events.verified_reads=false`; `forebay events verify` finds every change",
+        among(*first, *last, stream)
     )]
     Changed {
         /// The stream of the first of them, as far as it is known.
@@ -207,6 +231,15 @@ pub enum ReadError {
         /// Index of the last.
         last: u64,
         /// What was compared.
+        reason: String,
+    },
+    /// Nothing shows whether events are those that were signed: the store was opened without the end
+    /// of its tree, and no signature covers their block.
+    #[error("cannot read {place}: {reason}; restore the segments from a backup")]
+    Unproven {
+        /// The block and the file.
+        place: String,
+        /// What is lacking.
         reason: String,
     },
     /// The caller has left.

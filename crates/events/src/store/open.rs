@@ -4,12 +4,13 @@
 #![expect(clippy::cast_possible_truncation, reason = "a constant")]
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::{Log, Lsn, Recovery};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -20,7 +21,7 @@ use super::cosigned::Cosigned;
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
 use super::journal::Journal;
-use super::manifest::{Manifest, remove, segment_path, segments_dir};
+use super::manifest::{Manifest, SegmentEntry, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
 use super::replay::{Limits, Replayed};
@@ -35,7 +36,7 @@ use crate::checkpoint::{History, SigningKey, create_key};
 use crate::format::system::SystemEntry;
 use crate::memory::Table;
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentError, Unreadable};
 
 /// The result of opening a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,8 +126,8 @@ struct OpenedFiles {
     lock: Box<dyn Lock>,
     log: Log,
     manifest: Manifest,
-    /// Why the manifest may be that of another.
-    unauthentic: Option<&'static str>,
+    /// Why nothing may be changed, if so.
+    suspended: Option<String>,
     stored: Vec<Arc<Stored>>,
     proofs: Option<(TreeKeeper, TreeFile, Checkpoints)>,
     file_key: Option<FileKey>,
@@ -168,17 +169,25 @@ impl OpenedFiles {
             return Err(OpenError::Manifest { path: dir.join("key"), reason });
         }
         let stored = open_segments(&**fs, dir, &manifest, recovered)?;
+        let mut suspended =
+            unauthentic.map(|reason| format!("{}: {reason}", dir.join("manifest").display()));
         let proofs = match manifest.merkle {
             true => Some(open_proofs(fs, dir, options, &manifest, key, &stored)?),
             false => None,
         };
+        if let Some((tree, ..)) = &proofs
+            && let Some(reason) = tree.lacks()
+        {
+            suspended
+                .get_or_insert_with(|| format!("the end of its tree cannot be computed: {reason}"));
+        }
         // Files that an unauthentic manifest does not name may be those that the store needs.
         if unauthentic.is_none() {
             remove_leftovers(&**fs, dir, &manifest, recovered)?;
         }
         let file_key = proofs.as_ref().map(|(.., checkpoints)| FileKey::of(&checkpoints.key));
         let small = SmallFiles::read(&**fs, dir, &manifest, file_key.as_ref())?;
-        Ok(Self { lock, log, manifest, unauthentic, stored, proofs, file_key, small })
+        Ok(Self { lock, log, manifest, suspended, stored, proofs, file_key, small })
     }
 }
 
@@ -191,16 +200,15 @@ impl Inner {
         recovered: &mut Recovered,
     ) -> Result<Self, OpenError> {
         let found = OpenedFiles::open(&fs, dir, &options, recovered)?;
-        let (log, unauthentic) = (found.log.clone(), found.unauthentic);
+        let (log, suspended) = (found.log.clone(), found.suspended.clone());
         let inner = Self::new(fs, clock, dir, options, found)?;
-        if let Some(reason) = unauthentic {
-            let path = inner.dir.join("manifest");
-            inner.suspend(format!("{}: {reason}; run `forebay events verify`", path.display()));
+        if let Some(reason) = suspended {
+            inner.suspend(format!("{reason}; run `forebay events verify`"));
         }
         let system = inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
         inner.refuse_cut_history();
-        inner.judge_unsigned(system)?;
+        inner.judge_unsigned(system);
         inner.seal_or_warn();
         Ok(inner)
     }
@@ -279,7 +287,10 @@ impl Inner {
     ) -> Result<Vec<(u64, SystemEntry)>, OpenError> {
         let mut sequencer = self.sequencer.lock();
         let manifest = self.manifest.lock().clone();
-        let entries = Entries::of(&manifest, self.file_key.as_ref(), self.signed_size());
+        // Events that cannot be compared with the tree must have their codes.
+        let comparable = self.tree.as_ref().is_none_or(|tree| tree.lacks().is_none());
+        let signed = if comparable { self.signed_size() } else { 0 };
+        let entries = Entries::of(&manifest, self.file_key.as_ref(), signed);
         let limits = Limits::of(&self.options, manifest.flushed_seq);
         let from = Lsn(manifest.log_position);
         let mut system = Vec::new();
@@ -431,11 +442,37 @@ fn open_segments(
     let mut stored = Vec::with_capacity(manifest.segments.len());
     for entry in &manifest.segments {
         let path = segment_path(dir, entry.number);
-        let segment = Segment::open(fs, &path).map_err(OpenError::Segment)?;
+        let segment = match Segment::open(fs, &path) {
+            Ok(segment) => segment,
+            // The others can be read; what this one may have is an error.
+            Err(error @ SegmentError::Damaged { .. }) => unreadable(path, entry, &error),
+            Err(error) => return Err(OpenError::Segment(error)),
+        };
         recovered.events_in_segments += entry.rows;
         stored.push(Arc::new(Stored { entry: entry.clone(), segment }));
     }
     Ok(stored)
+}
+
+/// A segment whose file is damaged so that it cannot be opened.
+fn unreadable(path: PathBuf, entry: &SegmentEntry, error: &SegmentError) -> Segment {
+    let reason = chain(error).to_string();
+    tracing::error!(
+        "events {} to {} of the event store cannot be read: {reason}; restore the file from a backup",
+        entry.first_seq,
+        entry.end_seq.saturating_sub(1)
+    );
+    let unreadable = Unreadable {
+        path,
+        first_seq: entry.first_seq,
+        end_seq: entry.end_seq,
+        rows: entry.rows,
+        time_min_ns: entry.time_min_ns,
+        time_max_ns: entry.time_max_ns,
+        file_size: entry.file_size,
+        reason,
+    };
+    unreadable.into_segment()
 }
 
 /// Removes files of segments that are not in the manifest.
@@ -448,7 +485,7 @@ fn remove_leftovers(
     let segments = segments_dir(dir);
     for found in fs.list(&segments).map_err(disk("list", &segments))? {
         let path = segments.join(&found.name);
-        let named = |entry: &super::manifest::SegmentEntry| segment_path(dir, entry.number) == path;
+        let named = |entry: &SegmentEntry| segment_path(dir, entry.number) == path;
         if !manifest.segments.iter().any(named) {
             remove(fs, &path).map_err(OpenError::Io)?;
             recovered.leftovers += 1;
@@ -471,8 +508,17 @@ fn open_proofs(
     let path = dir.join("tree");
     let (file, roots) =
         TreeFile::open(&**fs, &path, manifest.log_id, tiles).map_err(OpenError::Tree)?;
-    let edge = edge_hashes(stored, tiles * tile, manifest.flushed_seq)?;
-    let tree = Tree::from_parts(roots, edge).map_err(OpenError::Parts)?;
+    let log_end = Lsn(manifest.log_position);
+    let keeper = match edge_hashes(stored, tiles * tile, manifest.flushed_seq) {
+        Ok(edge) => {
+            TreeKeeper::new(Tree::from_parts(roots, edge).map_err(OpenError::Parts)?, log_end)
+        }
+        // Without these hashes the tree cannot grow, but everything else can be read.
+        Err(error) => {
+            let tree = Tree::from_parts(roots, Vec::new()).map_err(OpenError::Parts)?;
+            TreeKeeper::incomplete(tree, log_end, chain(&error).to_string())
+        }
+    };
     let path = dir.join("key");
     let key = match key {
         Some(key) => key,
@@ -495,19 +541,16 @@ fn open_proofs(
                       restore the store from a backup";
         return Err(OpenError::Manifest { path, reason });
     }
-    let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));
     Ok((keeper, file, checkpoints))
 }
 
 /// The leaf hashes of positions `from..to`, all in segments.
-fn edge_hashes(stored: &[Arc<Stored>], from: u64, to: u64) -> Result<Vec<Hash>, OpenError> {
+fn edge_hashes(stored: &[Arc<Stored>], from: u64, to: u64) -> Result<Vec<Hash>, SegmentError> {
     let mut hashes = Vec::new();
     for stored in stored.iter().filter(|stored| stored.entry.end_seq > from) {
         let from = from.max(stored.entry.first_seq);
         let to = to.min(stored.entry.end_seq);
-        hashes.extend(
-            super::proofs::leaf_hashes_of(&stored.segment, from, to).map_err(OpenError::Segment)?,
-        );
+        hashes.extend(super::proofs::leaf_hashes_of(&stored.segment, from, to)?);
     }
     Ok(hashes)
 }

@@ -196,6 +196,9 @@ impl Inner {
     /// differ: a store that was tampered with must not sign. Then the newest checkpoint that the
     /// tree does have shows which events can still be read.
     pub(super) fn compare_with_signed(&self) -> Trust {
+        if let Some(lacks) = self.tree.as_ref().and_then(|tree| tree.lacks()) {
+            return self.compare_without_edge(lacks);
+        }
         let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
         let Some((latest, _)) = latest else { return self.compare_with_manifest(0) };
         let reason = match self.root_of_size(latest.size) {
@@ -205,7 +208,7 @@ impl Inner {
         };
         self.distrust(format!("{reason}; run `forebay events verify`"));
         let from = self.newest_matching();
-        Trust { refused: from..latest.size, reason }
+        Trust { refused: from..latest.size, reason, unproven_from: None }
     }
 
     /// Compares the tree of all flushed events with the root in the manifest, which has a code: it
@@ -226,7 +229,31 @@ impl Inner {
             Err(error) => chain(&error).to_string(),
         };
         self.suspend(format!("{reason}; run `forebay events verify`"));
-        Trust { refused: signed..flushed, reason }
+        Trust { refused: signed..flushed, reason, unproven_from: None }
+    }
+
+    /// Compares a tree without the leaves after its last complete tile with the newest checkpoint
+    /// that needs none of them. What comes after that is read only with the store's signature of the
+    /// block, or with the code of the log's entry.
+    ///
+    /// * `lacks`: why these leaves are unknown.
+    fn compare_without_edge(&self, lacks: &str) -> Trust {
+        let signed = self.signed_roots();
+        let compared = signed.iter().rev().find_map(|&(size, root)| {
+            self.root_of_size(size).ok().map(|found| (size, found == root))
+        });
+        let (size, matches) = compared.unwrap_or((0, true));
+        let refused = if matches {
+            0..0
+        } else {
+            self.newest_matching()..signed.last().map_or(size, |(size, _)| *size)
+        };
+        let reason = if matches {
+            format!("no signature confirms its block, and the tree cannot be compared: {lacks}")
+        } else {
+            format!("the first {size} events differ from those it signed")
+        };
+        Trust { refused, unproven_from: Some(size), reason }
     }
 
     pub(super) fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
@@ -243,20 +270,25 @@ impl Inner {
     /// The size of the newest checkpoint whose root the tree has, or 0. Those before it match too,
     /// so it is found by halving.
     fn newest_matching(&self) -> u64 {
-        let Some(checkpoints) = &self.checkpoints else { return 0 };
-        let (notes, key) = {
-            let checkpoints = checkpoints.lock();
-            (checkpoints.history.notes(), checkpoints.key.verifier().clone())
-        };
-        let signed: Vec<(u64, Hash)> = notes
-            .map_while(Result::ok)
-            .filter_map(|note| Checkpoint::open(note.as_bytes(), &key).ok())
-            .map(|checkpoint| (checkpoint.size, checkpoint.root))
-            .collect();
+        let signed = self.signed_roots();
         let matching = signed.partition_point(|(size, root)| {
             self.root_of_size(*size).is_ok_and(|found| found == *root)
         });
         matching.checked_sub(1).and_then(|at| signed.get(at)).map_or(0, |(size, _)| *size)
+    }
+
+    /// The sizes and roots of the store's checkpoints, in order.
+    fn signed_roots(&self) -> Vec<(u64, Hash)> {
+        let Some(checkpoints) = &self.checkpoints else { return Vec::new() };
+        let (notes, key) = {
+            let checkpoints = checkpoints.lock();
+            (checkpoints.history.notes(), checkpoints.key.verifier().clone())
+        };
+        notes
+            .map_while(Result::ok)
+            .filter_map(|note| Checkpoint::open(note.as_bytes(), &key).ok())
+            .map(|checkpoint| (checkpoint.size, checkpoint.root))
+            .collect()
     }
 
     /// Accepts and signs nothing more.

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::error::OpenError;
+use forebay_base::error_chain::chain;
+
 use super::flush::FlushError;
 use super::retention::Expiry;
 use super::view::{Stored, View};
@@ -215,10 +216,15 @@ impl Inner {
     /// may have written them into the log.
     ///
     /// * `replayed`: the store's own entries in the log, with their positions.
-    pub(super) fn judge_unsigned(
-        &self,
-        replayed: Vec<(u64, SystemEntry)>,
-    ) -> Result<(), OpenError> {
+    pub(super) fn judge_unsigned(&self, replayed: Vec<(u64, SystemEntry)>) {
+        // What cannot be read cannot be judged, and is not signed.
+        if let Err(error) = self.find_contradictions(replayed) {
+            let reason = chain(&error);
+            self.distrust(format!("{reason}; run `forebay events verify`"));
+        }
+    }
+
+    fn find_contradictions(&self, replayed: Vec<(u64, SystemEntry)>) -> Result<(), SegmentError> {
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let latest = checkpoints.lock().latest.as_ref().map(|(latest, _)| latest.clone());
         let signed = latest.as_ref().map_or(0, |latest| latest.size);
@@ -284,12 +290,12 @@ pub(super) fn root_of(hashes: impl Iterator<Item = Hash>) -> Hash {
 }
 
 /// The store's own entries from position `from` on, in segments.
-fn unsigned(view: &View, from: u64) -> Result<Vec<(u64, SystemEntry)>, OpenError> {
+fn unsigned(view: &View, from: u64) -> Result<Vec<(u64, SystemEntry)>, SegmentError> {
     let mut found = Vec::new();
     let mut bytes = Vec::new();
     for stored in view.segments.iter().filter(|stored| stored.entry.end_seq > from) {
         for number in stored.segment.blocks_of_seq(from..u64::MAX) {
-            let block = stored.segment.read_block(number as usize).map_err(OpenError::Segment)?;
+            let block = stored.segment.read_block(number as usize)?;
             for row in (0..block.len()).filter(|&row| block.seq(row) >= from) {
                 if is_own(block.tags(row)) {
                     bytes.clear();
@@ -304,14 +310,14 @@ fn unsigned(view: &View, from: u64) -> Result<Vec<(u64, SystemEntry)>, OpenError
 }
 
 /// Whether every event that the entry at `seq` names is before it and present.
-fn all_present(view: &View, entry: &PruneEntry, seq: u64) -> Result<bool, OpenError> {
+fn all_present(view: &View, entry: &PruneEntry, seq: u64) -> Result<bool, SegmentError> {
     if entry.last >= seq {
         return Ok(false);
     }
     for range in entry.ranges() {
         let mut rows = 0;
         for stored in &view.segments {
-            rows += rows_within(stored, &range).map_err(OpenError::Segment)?;
+            rows += rows_within(stored, &range)?;
         }
         let in_memory = view.segments.last().map_or(0, |stored| stored.entry.end_seq);
         // Nothing is removed from memory.

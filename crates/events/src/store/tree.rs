@@ -73,6 +73,8 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct TreeKeeper {
     grown: Mutex<Grown>,
+    /// Why the leaves after its last complete tile are unknown, if they are: none can be added.
+    incomplete: Option<String>,
     queue: Mutex<Queue>,
     work: Condvar,
 }
@@ -82,13 +84,29 @@ impl TreeKeeper {
     pub(crate) fn new(tree: Tree, log_end: Lsn) -> Self {
         Self {
             grown: Mutex::new(Grown { tree, log_end }),
+            incomplete: None,
             queue: Mutex::default(),
             work: Condvar::new(),
         }
     }
 
+    /// A keeper of a tree of complete tiles, for reading: the leaves after them are unknown.
+    ///
+    /// * `reason`: why.
+    pub(crate) fn incomplete(tree: Tree, log_end: Lsn, reason: String) -> Self {
+        Self { incomplete: Some(reason), ..Self::new(tree, log_end) }
+    }
+
+    /// Why it lacks the leaves after its last complete tile, if it does.
+    pub(crate) fn lacks(&self) -> Option<&str> {
+        self.incomplete.as_deref()
+    }
+
     /// Adds the leaves that follow all earlier ones; called in order of sequence.
     pub(crate) fn push(&self, leaves: Leaves, log_end: Lsn) {
+        if self.incomplete.is_some() {
+            return;
+        }
         let mut queue = self.queue.lock();
         queue.waiting += leaves.len();
         queue.items.push_back((leaves, log_end));
@@ -116,7 +134,7 @@ impl TreeKeeper {
         grown
     }
 
-    /// What the tree has of a tile; `None` beyond its end.
+    /// What the tree has of a tile; `None` beyond its end, and if the leaves there are unknown.
     pub(crate) fn tile(&self, tile: u64) -> Option<TileHashes> {
         let of = |grown: &Grown| {
             let at = usize::try_from(tile).ok()?;
@@ -124,6 +142,9 @@ impl TreeKeeper {
         };
         if let Some(root) = of(&self.grown.lock()) {
             return Some(root);
+        }
+        if self.incomplete.is_some() {
+            return None;
         }
         let grown = self.current();
         let edge = || (grown.tree.tile_roots().len() as u64 == tile).then(|| grown.tree.edge());

@@ -2,9 +2,9 @@
 //! was signed.
 //!
 //! It trusts nothing it reads: segments are read completely and their digests computed, every event
-//! becomes a leaf hash, and the tree is built only from those. The first damage of every kind is
-//! reported; verification continues after it if possible. It needs no open store, but an open one
-//! can verify itself too (`online`).
+//! becomes a leaf hash, and the tree is built only from those. Each damaged block is reported, and
+//! the first damage of every other kind; verification continues after it if possible. It needs no
+//! open store, but an open one can verify itself too (`online`).
 
 mod absent;
 mod leaves;

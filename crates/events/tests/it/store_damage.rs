@@ -10,6 +10,7 @@ use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_base::fs::{Access, FileSystem};
 use forebay_events::Store;
 use forebay_events::query::{Order, Query};
+use forebay_events::segment::Segment;
 use forebay_events::store::verify;
 
 use crate::store_model::{DIR, Model, START_MS, open};
@@ -154,4 +155,91 @@ fn a_flipped_bit_anywhere_is_an_error_or_changes_nothing_and_is_found() {
         }
     }
     assert!(flips > 400 && refused > 100 && errors > 100, "{flips} {refused} {errors}");
+}
+
+fn restore(disk: &SimFs, path: &Path, offset: u64) {
+    disk.corrupt(path, offset, 1 << (offset % 8)).unwrap();
+}
+
+/// Whether the store has other segments than those of which these events are.
+fn range_of(disk: &SimFs, path: &Path) -> std::ops::Range<usize> {
+    let info = Segment::open(disk, path).unwrap().info();
+    info.first_seq as usize..info.end_seq as usize
+}
+
+#[test]
+fn a_store_with_a_damaged_segment_opens_and_reads_all_others() {
+    let (disk, clock, model) = made();
+    let durability = "sync".parse().unwrap();
+    let mut all = Vec::new();
+    files(&disk, &Path::new(DIR).join("segments"), &mut all);
+    let (mut readable, mut refusing) = (0, 0);
+    for (path, len) in &all {
+        let range = range_of(&disk, path);
+        for offset in [9, len / 9, len / 4, len / 3, len / 2, len - 90, len - 9] {
+            let damaged = disk.fork();
+            restore(&damaged, path, offset);
+            let store = open(&damaged, &clock, durability).unwrap();
+            assert_eq!(store.len() as usize, model.events.len());
+            for seq in (0..model.events.len()).filter(|seq| !range.contains(seq)) {
+                let found = store.at(seq as u64).unwrap_or_else(|error| panic!("{seq}: {error}"));
+                let found = found.map(|found| found.leaf().to_vec());
+                let leaf = Some(model.events[seq].leaf.clone());
+                assert!(found == leaf || found.is_none() && model.expired(seq), "{seq} {offset}");
+            }
+            let mut more = model.clone();
+            let accepted = more.append(&store, &mut Rng::new(3), &clock, 5);
+            let signed = store.checkpoint();
+            // Either it accepts and signs, or it says why it does neither.
+            match store.health() {
+                Ok(()) => {
+                    accepted.unwrap();
+                    more.checkpoints.push((
+                        store.len(),
+                        more.root(more.events.len()),
+                        signed.unwrap(),
+                    ));
+                    store.close().unwrap();
+                    readable += 1;
+                }
+                Err(reason) => {
+                    assert!(reason.contains(path.to_str().unwrap()), "{reason}");
+                    assert!(accepted.is_err() && signed.is_err());
+                    more = model.clone();
+                    drop(store);
+                    refusing += 1;
+                }
+            }
+            restore(&damaged, path, offset);
+            assert_eq!(faults(&damaged), Some(Vec::new()), "{offset} of {}", path.display());
+            more.verify(&damaged);
+            let store = open(&damaged, &clock, durability).unwrap();
+            more.append(&store, &mut Rng::new(4), &clock, 5).unwrap();
+            store.close().unwrap();
+        }
+    }
+    assert!(readable > 5 && refusing > 5, "{readable} {refusing}");
+}
+
+#[test]
+fn verify_names_every_damaged_block_with_its_events() {
+    let (disk, _, _) = made();
+    let mut all = Vec::new();
+    files(&disk, &Path::new(DIR).join("segments"), &mut all);
+    let path = &all[0].0;
+    let blocks = Segment::open(&disk, path).unwrap().blocks().to_vec();
+    assert!(blocks.len() > 4);
+    for number in [0, 2, 3] {
+        disk.corrupt(path, blocks[number].offset + 9, 1).unwrap();
+    }
+    let faults = faults(&disk).unwrap();
+    for (number, block) in blocks.iter().enumerate() {
+        let (rows, first, last) = (block.rows, block.seq_min, block.seq_max);
+        let text = format!("with {rows} events between the indexes {first} and {last}, is damaged");
+        let named = |fault: &String| {
+            fault.contains(&format!("block {number} of segment")) && fault.contains(&text)
+        };
+        let damaged = [0, 2, 3].contains(&number);
+        assert_eq!(faults.iter().filter(|fault| named(fault)).count(), usize::from(damaged));
+    }
 }

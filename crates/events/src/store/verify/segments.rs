@@ -18,6 +18,8 @@ use crate::store::manifest::{Manifest, SegmentEntry, segment_path};
 
 /// Number of blocks that a thread processes at a time.
 const BLOCKS: usize = 64;
+/// Maximum number of damaged blocks of a segment that are named; the others are counted.
+const NAMED_MAX: usize = 100;
 /// Number of id pages that a thread processes at a time.
 const PAGES: usize = 512;
 
@@ -31,7 +33,7 @@ pub(super) struct Read {
     pub(super) entries: Vec<(u64, SystemEntry)>,
     /// Numbers of segments that could not be read completely.
     pub(super) damaged: Vec<u64>,
-    /// The first fault of each segment.
+    /// The damaged blocks of each segment, or else its first other fault.
     pub(super) faults: Vec<Fault>,
 }
 
@@ -75,7 +77,11 @@ impl Deref for Handle<'_> {
     }
 }
 
-/// A fault with the number of its segment, and its place there.
+/// Places of faults from here on are not in blocks.
+const OTHERS: usize = usize::MAX - 2;
+
+/// A fault with the number of its segment, and its place there: the number of a block, or one of
+/// [`OTHERS`].
 pub(super) type Placed = (u64, usize, Fault);
 
 /// A piece of work.
@@ -130,10 +136,13 @@ pub(super) fn read(
                 let mut hasher = Hasher::default();
                 while let Some(work) = works.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let before = read.events;
-                    if let Err((at, place, found)) = hasher.work(work, opened, merkle, &mut read) {
-                        let path = at.path.clone();
-                        let fault = Fault::Segment { path, found };
+                    let mut report = |at: &Opened<'_>, place, found| {
+                        let fault = Fault::Segment { path: at.path.clone(), found };
                         sum.lock().1.push((at.entry.number, place, fault));
+                    };
+                    let worked = hasher.work(work, opened, merkle, &mut read, &mut report);
+                    if let Err((at, place, found)) = worked {
+                        report(at, place, found);
                     }
                     on_event(read.events - before);
                 }
@@ -158,13 +167,27 @@ pub(super) fn read(
             faults.push((entry.number, usize::MAX, Fault::Segment { path, found }));
         }
     }
-    // Only the first fault of each segment is reported: a damaged block before the digest it
-    // changes.
     faults.sort_by_key(|(number, place, _)| (*number, *place));
-    faults.dedup_by_key(|(number, ..)| *number);
-    read.damaged = faults.iter().map(|(number, ..)| *number).collect();
-    read.faults = faults.into_iter().map(|(.., fault)| fault).collect();
+    for of_segment in faults.chunk_by(|(number, ..), (other, ..)| number == other) {
+        read.damaged.extend(of_segment.first().map(|(number, ..)| *number));
+        read.faults.extend(named(of_segment));
+    }
     read
+}
+
+/// What is reported of the faults of a segment, which are in order: each damaged block up to a
+/// maximum, or else the first fault. That a damaged block changes the digest too says nothing.
+fn named(faults: &[Placed]) -> Vec<Fault> {
+    let blocks = faults.iter().take_while(|(_, place, _)| *place < OTHERS).count().max(1);
+    let mut named: Vec<_> =
+        faults.iter().take(blocks.min(NAMED_MAX)).map(|(.., fault)| fault.clone()).collect();
+    if let Some(Fault::Segment { path, .. }) = named.last()
+        && blocks > NAMED_MAX
+    {
+        let found = format!("{} more of its blocks are damaged", blocks - NAMED_MAX);
+        named.push(Fault::Segment { path: path.clone(), found });
+    }
+    named
 }
 
 pub(super) fn open(
@@ -223,6 +246,7 @@ impl Hasher {
         opened: &'a [Opened<'a>],
         merkle: bool,
         read: &mut Read,
+        report: &mut dyn FnMut(&Opened<'_>, usize, String),
     ) -> Result<(), FoundFault<'a>> {
         let (Work::Digest(at) | Work::Blocks(at, _) | Work::IdPages(at, _) | Work::Stubs(at)) =
             work;
@@ -240,8 +264,10 @@ impl Hasher {
             Work::Blocks(_, blocks) => {
                 let mut derived = Derived::default();
                 for number in blocks.clone() {
-                    self.block(opened, number, merkle, read, &mut derived)
-                        .map_err(|error| (opened, number, text(&error)))?;
+                    // The blocks after a damaged one are read as well.
+                    if let Err(error) = self.block(opened, number, merkle, read, &mut derived) {
+                        report(opened, number, text(&error));
+                    }
                 }
                 opened.derived.lock().absorb(derived);
             }
@@ -250,7 +276,7 @@ impl Hasher {
                 opened
                     .segment
                     .add_id_pages(pages.clone(), opened.key, &mut derived)
-                    .map_err(|error| (opened, usize::MAX - 2, text(&error)))?;
+                    .map_err(|error| (opened, OTHERS, text(&error)))?;
                 opened.derived.lock().absorb(derived);
             }
             Work::Stubs(_) => {
