@@ -1,6 +1,7 @@
 //! Errors of the event routes as clients see them.
 
 use forebay_base::error_chain::chain;
+use forebay_events::segment::SegmentError;
 use forebay_events::{AppendError, ReadError, Shortage};
 use http::StatusCode;
 
@@ -25,14 +26,25 @@ impl From<ReadError> for Problem {
                 Self::closed(chain(&error).to_string())
             }
             // Which events is for the client; where they are is for the log.
-            ReadError::Changed { ref stream, first, last, .. } => {
+            ref changed if let Some(change) = changed.change() => {
                 tracing::error!(error = %chain(&error), "events were changed");
                 let text = format!(
-                    "events {first} to {last} (stream {stream:?}) are not those that were signed; \
-                     the server's log has the details, `forebay events verify` finds all"
+                    "{change}; the server's log names the file, `forebay events verify` finds every \
+                     change"
                 );
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "changed", text)
             }
+            ReadError::Segment(SegmentError::Block { rows, first, last, .. }) => {
+                tracing::error!(error = %chain(&error), "a block of events is damaged");
+                let text = format!(
+                    "a block with {rows} events between the indexes {first} and {last} is damaged; \
+                     other events can be read; the server's log names the file, `forebay events \
+                     verify` finds every damage"
+                );
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
+            }
+            // Everything that is signed already can be read; the reason says what to do.
+            ReadError::Distrusted { .. } => Self::closed(chain(&error).to_string()),
             // Not a fault, and there is no client to answer.
             ReadError::Gone => Self::closed(error.to_string()),
             error => internal(&error.into()),

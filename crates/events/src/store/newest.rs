@@ -112,7 +112,10 @@ impl Inner {
     pub(super) fn refuse_cut_history(&self) {
         let cut = self.checkpoints.as_ref().and_then(|found| found.lock().cut.clone());
         if let Some(cut) = cut {
-            self.distrust(format!("{cut}; run `forebay events verify`"));
+            self.distrust(format!(
+                "{cut}; run `forebay events verify`, and restore `checkpoints` and `{NAME}` from a \
+                 backup"
+            ));
         }
     }
 
