@@ -4,11 +4,15 @@
 //! - An integer has exactly one text: what [`parse_i64`] accepts is formatted to the same bytes. A
 //!   value can therefore be stored as a number.
 //! - A float is formatted with the fewest digits that parse to the same value.
-//! - Adding decimal numbers ([`add_decimal`]) is exact up to 17 digits after the point, as users
-//!   expect of `INCRBYFLOAT`: 0.1 and 0.2 are 0.3.
+//! - Sums ([`sum`]) have the precision and range of `long double`, and at most 17 digits after the
+//!   point, as users expect of `INCRBYFLOAT`: 0.1 and 0.2 are 0.3.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod extended;
+
 use std::fmt::Write as _;
+
+use extended::Extended;
 
 /// Parses a canonical decimal integer: no sign but `-`, no leading zero, no space.
 #[must_use]
@@ -44,6 +48,18 @@ pub fn parse_u64(digits: &[u8]) -> Option<u64> {
         value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
     Some(value)
+}
+
+/// Parses an end of a range of scores as C does: spaces before it do not count, and a number that is
+/// too large is infinite, one that is too small 0.
+#[must_use]
+pub fn parse_range_f64(text: &[u8]) -> Option<f64> {
+    let text = text.trim_ascii_start();
+    parse_f64(text).or_else(|| {
+        let digits =
+            text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+        std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+    })
 }
 
 /// Parses a float: decimal or hexadecimal, with or without an exponent, or an infinity. Refuses
@@ -202,12 +218,6 @@ fn exact_integer(value: f64) -> Option<i64> {
     (whole && (value != 0.0 || value.is_sign_positive())).then_some(value as i64)
 }
 
-/// Formats `value` without an exponent, with the fewest digits that parse to the same value.
-#[must_use]
-pub fn format_human(value: f64) -> String {
-    if value == 0.0 { "0".to_owned() } else { format!("{value}") }
-}
-
 /// Maximum size in bytes of a number that is added to, that of Redis: a longer text is refused
 /// unread.
 pub const ADDEND_SIZE_MAX: usize = 5 * 1024 - 1;
@@ -225,84 +235,25 @@ pub enum SumFault {
     Infinite,
 }
 
-/// Adds two floats given as text; returns the sum as text without an exponent.
-///
-/// Decimal numbers are added digit by digit where possible: 0.1 and 0.2 make 0.3.
+/// Adds two floats given as text, as Redis does in `long double`; returns the sum as text without an
+/// exponent.
 ///
 /// # Errors
 /// [`SumFault`]: an addend is not a float, or the sum is not finite.
 pub fn sum(left: &[u8], right: &[u8]) -> Result<String, SumFault> {
-    let read = |text: &[u8]| if text.len() > ADDEND_SIZE_MAX { None } else { parse_f64(text) };
-    let sum = read(left).ok_or(SumFault::Left)? + read(right).ok_or(SumFault::Right)?;
-    if !sum.is_finite() {
-        return Err(SumFault::Infinite);
-    }
-    Ok(add_decimal(left, right).unwrap_or_else(|| format_human(sum)))
+    let (left, right) =
+        (addend(left).ok_or(SumFault::Left)?, addend(right).ok_or(SumFault::Right)?);
+    left.add(right).map(Extended::human).ok_or(SumFault::Infinite)
 }
 
-/// Digits after the point that [`add_decimal`] keeps.
-const FRACTION_DIGITS: usize = 17;
-/// 10 to that power, the value of one unit.
-const UNIT: i128 = 100_000_000_000_000_000;
-
-/// Adds two floats given as text and returns the sum as text without an exponent; `None` if either
-/// is not a finite float, or their sum is not finite.
-///
-/// Exact if both have at most 17 digits after the point and 20 before it; otherwise a sum of
-/// doubles.
+/// Whether [`sum`] can add a text: it is a finite float, or else an infinity.
 #[must_use]
-pub fn add_decimal(left: &[u8], right: &[u8]) -> Option<String> {
-    let values = (parse_f64(left)?, parse_f64(right)?);
-    if let (Some(left), Some(right)) = (fixed(left), fixed(right)) {
-        return Some(format_fixed(left + right));
-    }
-    let sum = values.0 + values.1;
-    sum.is_finite().then(|| format_human(sum))
+pub fn is_addend(text: &[u8]) -> Option<bool> {
+    addend(text).map(Extended::is_finite)
 }
 
-/// Returns a decimal number in units of 1e-17; `None` if that would lose digits or overflow.
-fn fixed(text: &[u8]) -> Option<i128> {
-    let (negative, text) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        rest => (false, rest),
-    };
-    let at = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
-    let (mantissa, exponent) = text.split_at_checked(at)?;
-    let exponent: i64 = match exponent {
-        [] => 0,
-        [_, digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
-    };
-    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
-    let (whole, fraction) = mantissa.split_at_checked(point)?;
-    let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
-    // Number of positions by which the digits are shifted left to count units of 1e-17.
-    let padding = i64::try_from(FRACTION_DIGITS).ok()?.checked_add(exponent)?;
-    let padding =
-        usize::try_from(padding.checked_sub(i64::try_from(fraction.len()).ok()?)?).ok()?;
-    if whole.len().checked_add(fraction.len())?.checked_add(padding)? > 20 + FRACTION_DIGITS {
-        return None;
-    }
-    let mut value = 0i128;
-    for byte in whole.iter().chain(fraction).chain(std::iter::repeat_n(&b'0', padding)) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        // 37 digits at most: these fit 128 bits, and so does the sum of two of them.
-        value = value * 10 + i128::from(digit);
-    }
-    Some(if negative { -value } else { value })
-}
-
-fn format_fixed(value: i128) -> String {
-    let (whole, fraction) = (value.unsigned_abs() / UNIT.unsigned_abs(), value % UNIT);
-    let sign = if value < 0 { "-" } else { "" };
-    if fraction == 0 {
-        return format!("{sign}{whole}");
-    }
-    let digits = format!("{:017}", fraction.unsigned_abs());
-    format!("{sign}{whole}.{}", digits.trim_end_matches('0'))
+fn addend(text: &[u8]) -> Option<Extended> {
+    if text.len() > ADDEND_SIZE_MAX { None } else { Extended::parse(text) }
 }
 
 #[cfg(test)]

@@ -230,8 +230,7 @@ fn hincrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn hincrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let by = number::parse_f64(args[3]).ok_or(CommandError::NOT_FLOAT)?;
-    if by.is_infinite() {
+    if !number::is_addend(args[3]).ok_or(CommandError::NOT_FLOAT)? {
         return Err(CommandError::new("ERR value is NaN or Infinity"));
     }
     let key = cx.key(args[1]);
