@@ -10,7 +10,7 @@ use crate::number;
 pub(super) const COMMANDS: &[Spec] = &[Spec {
     name: "client",
     arity: -2,
-    flags: Flags::NO_AUTH,
+    flags: Flags::NO_AUTH.and(Flags::CONTAINER),
     keys: Keys::None,
     group: "connection",
     summary: "Lists, configures and closes connections.",

@@ -12,7 +12,7 @@ use crate::glob;
 pub(super) const COMMANDS: &[Spec] = &[Spec {
     name: "config",
     arity: -2,
-    flags: Flags::ADMIN,
+    flags: Flags::ADMIN.and(Flags::CONTAINER),
     keys: Keys::None,
     group: "server",
     summary: "Returns and changes settings.",

@@ -146,8 +146,8 @@ fn set_deadline(
     relative: bool,
     name: &str,
 ) -> Result {
-    let value = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
     let condition = Condition::parse(&args[3..])?;
+    let value = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
     let now_ms = i64::try_from(cx.now_ms).unwrap_or(i64::MAX);
     let base = if relative { now_ms } else { 0 };
     let after = value

@@ -86,7 +86,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         GROUP,
         "object",
         -2,
-        Flags::READONLY,
+        Flags::READONLY.and(Flags::CONTAINER),
         Keys::Range(2, 2, 1),
         object,
         "Returns how a value is stored.",
@@ -476,12 +476,7 @@ fn object(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         lines.iter().for_each(|line| cx.out.bulk(line.as_bytes()));
         return Ok(());
     }
-    let [_, _, word_key] = args else {
-        return Err(CommandError::new(format!(
-            "ERR wrong number of arguments for 'object|{}' command",
-            String::from_utf8_lossy(&word)
-        )));
-    };
+    let [_, _, word_key] = args else { return Err(CommandError::SYNTAX) };
     let key = cx.key(word_key);
     let policy = cx.engine.keyspace().rules().policy();
     let shard = cx.locked.get(cx.session.database, key.shard());

@@ -29,6 +29,7 @@ mod server;
 mod set;
 mod sort;
 mod string;
+mod subcommands;
 mod table;
 mod transaction;
 mod waiting;
@@ -39,6 +40,7 @@ pub use context::{Blocking, Context};
 pub use error::CommandError;
 pub(crate) use reading::bulk;
 pub(crate) use string::STRING_SIZE_MAX;
+pub(crate) use subcommands::check as check_subcommand;
 pub use table::{all, find};
 
 /// Properties of a command.
@@ -70,6 +72,9 @@ impl Flags {
     pub const SUBSCRIBED: Self = Self(1 << 10);
     /// Its keys are not at fixed positions.
     pub const MOVABLE_KEYS: Self = Self(1 << 11);
+
+    /// It has subcommands.
+    pub const CONTAINER: Self = Self(1 << 12);
 
     /// Combines two sets of flags.
     #[must_use]
@@ -133,6 +138,12 @@ pub struct Spec {
 }
 
 /// A row of the table, with its arguments in the order in which the families write them.
+/// Whether this many words fit an arity: exactly that many or, if it is negative, at least.
+fn takes(arity: i32, words: usize) -> bool {
+    let words = i32::try_from(words).unwrap_or(i32::MAX);
+    if arity >= 0 { words == arity } else { words >= -arity }
+}
+
 const fn row(
     group: &'static str,
     name: &'static str,
@@ -149,8 +160,7 @@ impl Spec {
     /// Whether a command may have this many words, its name included.
     #[must_use]
     pub fn takes(&self, words: usize) -> bool {
-        let words = i32::try_from(words).unwrap_or(i32::MAX);
-        if self.arity >= 0 { words == self.arity } else { words >= -self.arity }
+        takes(self.arity, words)
     }
 
     /// Returns the keys among `args`, with their databases: (database, position).

@@ -72,9 +72,14 @@ pub(super) fn random<C: Collection>(
     len: fn(&C) -> usize,
     write: impl Fn(&C, usize, bool, &mut Reply),
 ) -> Result<(), CommandError> {
+    let is_word = |asked: &[u8]| word.is_some_and(|w| asked.eq_ignore_ascii_case(w.as_bytes()));
     let with_more = match args {
         [_, _] | [_, _, _] => false,
-        [_, _, _, asked] if word.is_some_and(|w| asked.eq_ignore_ascii_case(w.as_bytes())) => true,
+        [_, _, _, asked] if is_word(asked) => true,
+        // An error in the count is reported first.
+        [_, _, asked, ..] => {
+            return Err(count(asked, i64::MAX).err().unwrap_or(CommandError::SYNTAX));
+        }
         _ => return Err(CommandError::SYNTAX),
     };
     let largest = if with_more { i64::MAX / 2 } else { i64::MAX };

@@ -3,7 +3,7 @@
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::engine::{Scope, name_size};
 
-const LISTEN: Flags = Flags::PUBSUB.and(Flags::SUBSCRIBED).and(Flags::NO_MULTI);
+const LISTEN: Flags = Flags::PUBSUB.and(Flags::SUBSCRIBED);
 const SPEAK: Flags = Flags::PUBSUB.and(Flags::FAST);
 
 const fn row(
@@ -29,7 +29,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     row(
         "pubsub",
         -2,
-        Flags::PUBSUB,
+        Flags::PUBSUB.and(Flags::CONTAINER),
         pubsub,
         "Returns channels and the number of their subscribers.",
     ),
@@ -48,6 +48,9 @@ fn psubscribe(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn ssubscribe(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    if !cx.may_block {
+        return Err(CommandError::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     listen(cx, &args[1..], Scope::Shard, "ssubscribe");
     Ok(())
 }

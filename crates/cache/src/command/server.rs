@@ -84,7 +84,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         GROUP,
         "slowlog",
         -2,
-        Flags::ADMIN,
+        Flags::ADMIN.and(Flags::CONTAINER),
         Keys::None,
         slowlog,
         "Returns or clears the log of slow commands.",
@@ -93,7 +93,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         GROUP,
         "memory",
         -2,
-        Flags::READONLY,
+        Flags::READONLY.and(Flags::CONTAINER),
         Keys::Range(2, 2, 1),
         memory,
         "Returns how memory is used.",
@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         GROUP,
         "function",
         -2,
-        Flags(0),
+        Flags::CONTAINER,
         Keys::None,
         function,
         "Manages functions, which are not supported.",
@@ -111,7 +111,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         GROUP,
         "command",
         -1,
-        Flags(0),
+        Flags::CONTAINER,
         Keys::None,
         super::about::command,
         "Returns descriptions of commands.",
@@ -280,7 +280,17 @@ fn slowlog(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 fn memory(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-        (b"usage", [word, ..]) => {
+        (b"usage", [word, options @ ..]) => {
+            match options {
+                [] => {}
+                [samples, count] if samples.eq_ignore_ascii_case(b"samples") => {
+                    let count = crate::number::parse_i64(count).ok_or(CommandError::NOT_INTEGER)?;
+                    if count < 0 {
+                        return Err(CommandError::SYNTAX);
+                    }
+                }
+                _ => return Err(CommandError::SYNTAX),
+            }
             let key = cx.key(word);
             let shard = cx.shard(&key);
             match shard.look_at(&key).map(|at| shard.usage(at)) {

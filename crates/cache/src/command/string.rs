@@ -196,9 +196,12 @@ fn set_options(
 ) -> std::result::Result<SetOptions, CommandError> {
     let mut options = SetOptions::default();
     let mut words = words.iter();
+    let mut given: Option<&[u8]> = None;
     while let Some(word) = words.next() {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        let has_ttl = options.keep_ttl || options.deadline_ms.is_some();
+        // The same option may come again: the last one counts.
+        let has_ttl =
+            options.keep_ttl || given.is_some_and(|given| !given.eq_ignore_ascii_case(word));
         if is("nx") && !options.present {
             options.absent = true;
         } else if is("xx") && !options.absent {
@@ -209,6 +212,7 @@ fn set_options(
             options.keep_ttl = true;
         } else if !has_ttl && (is("ex") || is("px") || is("exat") || is("pxat")) {
             let value = words.next().ok_or(CommandError::SYNTAX)?;
+            given = Some(word);
             let (seconds, relative) = (is("ex") || is("exat"), is("ex") || is("px"));
             let scale = if seconds { 1_000 } else { 1 };
             options.deadline_ms = Some(super::deadline(cx.now_ms, value, scale, relative, "set")?);

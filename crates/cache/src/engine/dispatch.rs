@@ -129,10 +129,11 @@ impl Engine {
             return Flow::Continue;
         }
         if !spec.takes(args.len()) {
-            let error = CommandError::new(format!(
-                "ERR wrong number of arguments for '{}' command",
-                spec.name
-            ));
+            let why = format!("wrong number of arguments for '{}' command", spec.name);
+            self.reject(session, spec, &why, out);
+            return Flow::Continue;
+        }
+        if let Err(error) = command::check_subcommand(spec, args) {
             self.refuse(session, &error, out);
             return Flow::Continue;
         }
@@ -146,11 +147,11 @@ impl Engine {
             && session.protocol == Proto::Resp2
             && !spec.flags.has(Flags::SUBSCRIBED)
         {
-            let error = CommandError::new(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+            let why = format!(
+                "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 spec.name
-            ));
-            self.refuse(session, &error, out);
+            );
+            self.reject(session, spec, &why, out);
             return Flow::Continue;
         }
         if session.multi.is_some() && !spec.flags.has(Flags::UNQUEUED) {
@@ -173,6 +174,17 @@ impl Engine {
             }
             _ => self.run(session, spec, args, out),
         }
+    }
+
+    /// Refuses a known command. An EXEC that is refused ends the transaction.
+    fn reject(&self, session: &mut Session, spec: &Spec, why: &str, out: &mut Reply) {
+        let error = if spec.name == "exec" {
+            self.discard(session);
+            format!("EXECABORT Transaction discarded because of: {why}")
+        } else {
+            format!("ERR {why}")
+        };
+        self.refuse(session, &CommandError::new(error), out);
     }
 
     /// Refuses a command; inside MULTI that breaks the transaction.

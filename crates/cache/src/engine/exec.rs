@@ -116,6 +116,13 @@ impl Engine {
         session.dirty.load(Ordering::Acquire)
     }
 
+    /// Drops the queue of MULTI and the session's watches.
+    pub(super) fn discard(&self, session: &mut Session) {
+        session.multi = None;
+        session.info.said.lock().queued = None;
+        self.unwatch(session);
+    }
+
     /// Removes the session's watches.
     pub(crate) fn unwatch(&self, session: &mut Session) {
         let now_ms = self.now_ms();

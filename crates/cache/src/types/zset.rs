@@ -46,8 +46,8 @@ impl ScoreBound {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
-            [b'(', score @ ..] => number::parse_f64(score).map(Self::Exclusive),
-            score => number::parse_f64(score).map(Self::Inclusive),
+            [b'(', score @ ..] => number::parse_range_f64(score).map(Self::Exclusive),
+            score => number::parse_range_f64(score).map(Self::Inclusive),
         }
     }
 }
@@ -248,7 +248,8 @@ impl ZSet {
 
     /// Sets the score of `member`.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Upsert {
-        let score = if score.is_nan() { 0.0 } else { score };
+        // Negative zero is shown as 0, as in Redis.
+        let score = if score.is_nan() || score == 0.0 { 0.0 } else { score };
         if let Repr::Packed(packed) = &mut self.0 {
             let found = packed.find(member);
             if let Some(found) = &found {

@@ -5,6 +5,7 @@ mod check;
 mod commands_blocking;
 mod commands_differential;
 mod commands_model;
+mod commands_odd;
 mod commands_random;
 mod commands_replay;
 mod commands_server;
