@@ -37,8 +37,8 @@ pub(super) struct Report {
     /// Number of stored events in which no time was recognised: they have the time of arrival, and
     /// `time_source` is `received`.
     pub(super) mistimed: u64,
-    /// Number of stored events whose time has no offset and was read as UTC: `time_source` is
-    /// `assumed`.
+    /// Number of stored events whose time has no offset and was read as UTC, or in a zone whose clocks
+    /// show it twice or never: `time_source` is `assumed`.
     pub(super) assumed: u64,
     /// The first event in which no time was recognised.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,8 @@ pub enum TimeSource {
     Unknown,
     /// The event itself, with an offset or in a unit that needs none.
     Event,
-    /// The event itself, without an offset: it was read as UTC.
+    /// The event itself, without an offset: it was read as UTC, or in a zone whose clocks show it
+    /// twice or never.
     Assumed,
     /// The time of appending, because no time was recognised in the event.
     Received,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::tz::{Offset, TimeZone};
 
+use crate::event::TimeSource;
+
 /// Where the fields of a stream's events are. What is not set is recognised.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mapping {
@@ -80,8 +82,9 @@ impl Mapping {
     }
 
     /// Returns a time that was read as UTC, in the zone; of a time that exists twice the first, of
-    /// one that does not exist the one after the gap. `None`: no zone is set.
-    pub(super) fn shifted(&self, ns: i64) -> Option<i64> {
-        super::time::in_zone(ns, self.zone.as_ref()?)
+    /// one that does not exist the one after the gap: either is assumed. `None`: no zone is set.
+    pub(super) fn shifted(&self, ns: i64) -> Option<(i64, TimeSource)> {
+        let (ns, is_sure) = super::time::in_zone(ns, self.zone.as_ref()?)?;
+        Some((ns, if is_sure { TimeSource::Event } else { TimeSource::Assumed }))
     }
 }

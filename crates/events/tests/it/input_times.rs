@@ -169,6 +169,32 @@ fn a_zone_beside_a_time_is_its_zone() {
 }
 
 #[test]
+fn a_local_time_that_exists_twice_or_never_is_assumed() {
+    // Without the system's database of zones there is nothing to test.
+    let Ok(zone) = Mapping::zone("Europe/Paris") else { return };
+    let mapping = Mapping { zone: Some(zone), ..Mapping::default() };
+    let local = |text: &str| {
+        let mut parser = Parser::at(Format::Auto, NOW_MS).with_mapping(mapping.clone());
+        let line = format!(r#"{{"timestamp":"{text}"}}"#);
+        described(&parser.parse(line.as_bytes()).unwrap().unwrap())
+    };
+    for (text, expected) in [
+        ("2022-10-30 01:59:59", "event 2022-10-29T23:59:59Z"),
+        // The first of both: summer time.
+        ("2022-10-30 02:00:00", "assumed 2022-10-30T00:00:00Z"),
+        ("2022-10-30 02:59:59", "assumed 2022-10-30T00:59:59Z"),
+        ("2022-10-30 03:00:00", "event 2022-10-30T02:00:00Z"),
+        ("2022-03-27 01:59:59", "event 2022-03-27T00:59:59Z"),
+        // As if the clock had not been set forward.
+        ("2022-03-27 02:30:00", "assumed 2022-03-27T01:30:00Z"),
+        ("2022-03-27 03:00:00", "event 2022-03-27T01:00:00Z"),
+        ("2022-10-30T02:30:00+01:00", "event 2022-10-30T01:30:00Z"),
+    ] {
+        assert_eq!(local(text), expected, "{text}");
+    }
+}
+
+#[test]
 fn a_clock_that_was_never_set_has_no_time() {
     let line = "<189>45: *Mar  1 18:46:11.123: %SYS-5-CONFIG_I: Configured";
     assert_eq!(time(line), "received");

@@ -30,7 +30,8 @@ or zstd is decompressed.
 
 An event in which no time is recognised has the time of appending (`mistimed`; its time_source is
 received); --time-field names the field that has it. A time without an offset is read as UTC
-(`assumed`) unless --time-zone is given.
+(`assumed`) unless --time-zone is given; one that the clocks of that zone show twice or never is
+`assumed` as well.
 
 Batches are stored as they fill, so batches read before an interruption are kept; none is stored
 partially. While `forebay serve` has the store open, send events to the server instead:

@@ -413,7 +413,8 @@ settings! {
         /// its name. ts applies to every stream, audit=meta.time to one; separate by commas.
         time_field("events.time_field"): ByStream = "";
         /// Zone of times without an offset: UTC, +02:00, or a name such as Europe/Paris. Empty: they
-        /// are read as UTC and marked as assumed. By stream as in events.time_field.
+        /// are read as UTC and marked as assumed. Times that the zone's clocks show twice or never
+        /// are marked, too. By stream as in events.time_field.
         time_zone("events.time_zone"): Zones = "";
         /// Field that has the host of a record. By stream as in events.time_field.
         host_field("events.host_field"): ByStream = "";

@@ -106,10 +106,10 @@ impl Parser {
             draft.kind = fitting(Cow::Owned(kind.into_owned()));
         }
         if draft.time_source == TimeSource::Assumed
-            && let Some(ns) = draft.timestamp_ns.and_then(|ns| self.mapping.shifted(ns))
+            && let Some((ns, source)) = draft.timestamp_ns.and_then(|ns| self.mapping.shifted(ns))
         {
             draft.timestamp_ns = Some(ns);
-            draft.time_source = TimeSource::Event;
+            draft.time_source = source;
         }
         draft
     }

@@ -48,7 +48,7 @@ impl When {
             return Some(self);
         }
         let zone = TimeZone::get(text).ok()?;
-        shifted(self.ns, &zone).map(Self::exact)
+        shifted(self.ns, &zone).map(|(ns, _)| Self::exact(ns))
     }
 }
 
@@ -62,10 +62,12 @@ pub(super) fn name(text: &[u8]) -> Option<&str> {
 }
 
 /// Returns a time that was read as UTC, in a zone; of a time that exists twice the first, of one that
-/// does not exist the one after the gap.
-pub(in crate::input) fn shifted(ns: i64, zone: &TimeZone) -> Option<i64> {
+/// does not exist the one after the gap. Also returns whether it exists exactly once.
+pub(in crate::input) fn shifted(ns: i64, zone: &TimeZone) -> Option<(i64, bool)> {
     let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
     let civil = Offset::UTC.to_datetime(time);
-    let exact = zone.to_ambiguous_timestamp(civil).compatible().ok()?;
-    i64::try_from(exact.as_nanosecond()).ok()
+    let found = zone.to_ambiguous_timestamp(civil);
+    let is_sure = !found.is_ambiguous();
+    let exact = found.compatible().ok()?;
+    Some((i64::try_from(exact.as_nanosecond()).ok()?, is_sure))
 }
