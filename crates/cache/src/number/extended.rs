@@ -42,8 +42,8 @@ impl Extended {
         if matches!(unsigned, [b'i' | b'I', ..]) {
             return super::parse_f64(unsigned).map(|_| Self(None));
         }
-        if matches!(unsigned, [b'0', b'x' | b'X', ..]) {
-            return Some(Self(Some(of_f64(negative, super::parse_f64(unsigned)?))));
+        if let [b'0', b'x' | b'X', digits @ ..] = unsigned {
+            return hexadecimal(negative, digits).map(|finite| Self(Some(finite)));
         }
         decimal(negative, unsigned).map(|finite| Self(Some(finite)))
     }
@@ -138,13 +138,28 @@ fn rounded(negative: bool, value: u128, exponent: i32, more: bool) -> Option<Fin
     fits.then_some(Finite { negative, mantissa, exponent })
 }
 
-fn of_f64(negative: bool, value: f64) -> Finite {
-    let bits = value.abs().to_bits();
-    let (field, fraction) = (bits >> 52, bits & ((1 << 52) - 1));
-    let (mantissa, field) = if field == 0 { (fraction, 1) } else { (fraction | 1 << 52, field) };
-    let exponent = i32::try_from(field).unwrap_or(0) - 1_075;
-    let zero = Finite { negative: false, mantissa: 0, exponent: 0 };
-    rounded(negative, mantissa.into(), exponent, false).unwrap_or(zero)
+/// Parses what follows `0x`: digits with a point, and an exponent of 2.
+fn hexadecimal(negative: bool, text: &[u8]) -> Option<Finite> {
+    let at = text.iter().position(|byte| matches!(byte, b'p' | b'P')).unwrap_or(text.len());
+    let (mantissa, exponent) = text.split_at_checked(at)?;
+    let exponent: i64 = match exponent {
+        [] => 0,
+        [_, digits @ ..] => written(digits)?,
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let (whole, fraction) = mantissa.split_at_checked(point)?;
+    let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut digits = Big::of(0);
+    for &byte in whole.iter().chain(fraction) {
+        digits.multiply(16, char::from(byte).to_digit(16)?);
+    }
+    let (value, shift, more) = digits.top();
+    let exponent = exponent - 4 * i64::try_from(fraction.len()).ok()? + i64::from(shift);
+    let finite = rounded(negative, value, i32::try_from(exponent).ok()?, more)?;
+    Some(Finite { negative, ..finite })
 }
 
 /// Parses digits with a point and an exponent.
