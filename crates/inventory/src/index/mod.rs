@@ -90,12 +90,26 @@ pub enum IndexError {
         /// The fault.
         found: &'static str,
     },
+    /// A file of the index is damaged, anywhere in it.
+    #[error("{} is damaged: its checksum does not match; build the index again", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+    },
     /// Prefixes are ranked by a cost that cannot be computed.
     #[error("cannot compute the cost of prefixes: {0}")]
     Cost(&'static str),
     /// The reader of the answer has left.
     #[error("the query was cancelled because its client disconnected")]
     Gone,
+}
+
+impl IndexError {
+    /// Whether the index is damaged: building it again helps.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Meta { .. } | Self::Damaged { .. } | Self::Checksum { .. })
+    }
 }
 
 impl Index {
@@ -207,7 +221,7 @@ impl Index {
             read.map_err(|source| IndexError::Io { act: "read", path: path.clone(), source })?;
         let damaged = |found| IndexError::Damaged { path: path.clone(), offset: 0, found };
         if forebay_base::checksum::crc32c(&bytes) != self.meta.files.provenance.crc32c {
-            return Err(damaged("its checksum does not match"));
+            return Err(IndexError::Checksum { path });
         }
         serde_json::from_slice(&bytes)
             .map_err(|_| damaged("it is not JSON of the expected structure"))

@@ -60,7 +60,7 @@ impl Index {
         if sum == file.crc32c {
             return Ok(());
         }
-        Err(self.damaged(name, 0, "the checksum of the file does not match"))
+        Err(IndexError::Checksum { path: self.file(name) })
     }
 
     fn check_node<'a>(

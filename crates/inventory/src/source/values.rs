@@ -61,6 +61,21 @@ pub(crate) fn size_from_i128(size: i128) -> Result<u64, String> {
     fits.ok_or_else(|| too_large(&size.to_string()))
 }
 
+/// A size, from a decimal number that is whole, such as 4096.00.
+///
+/// * `scale`: number of its digits after the point.
+pub(crate) fn size_from_decimal(unscaled: i128, scale: i8) -> Result<u64, String> {
+    let unit = 10_i128.checked_pow(u32::from(scale.unsigned_abs()));
+    let whole = match (unit, scale) {
+        (Some(unit), 1..) => (unscaled % unit == 0).then(|| unscaled / unit),
+        (Some(unit), _) => unscaled.checked_mul(unit),
+        (None, _) => None,
+    };
+    let wrong =
+        || format!("the size {unscaled}e{} is not a whole number that fits", -i16::from(scale));
+    size_from_i128(whole.ok_or_else(wrong)?)
+}
+
 /// A size, from a floating-point number: only values that it represents exactly.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
 pub(crate) fn size_from_f64(size: f64) -> Result<u64, String> {
@@ -110,6 +125,10 @@ pub(crate) fn month(text: &[u8]) -> Result<Month, String> {
         return Ok(Month::UNKNOWN);
     }
     let wrong = || format!("{} is not a date", shown(text));
+    // It may as well be a number of some unit, or a size in the wrong column.
+    if text.iter().all(u8::is_ascii_digit) {
+        return Err(format!("{}, digits alone", wrong()));
+    }
     let spelled = std::str::from_utf8(text).map_err(|_| wrong())?;
     let moment = spelled.parse::<Timestamp>().ok().or_else(|| {
         let local = spelled.parse::<DateTime>().ok();
@@ -239,6 +258,11 @@ mod tests {
         for wrong in [0.5, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             assert!(size_from_f64(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(size_from_decimal(409_600, 2), Ok(4096));
+        assert_eq!(size_from_decimal(4, -3), Ok(4000));
+        for (unscaled, scale) in [(409_601, 2), (-100, 2), (1, 127), (i128::MAX, -1), (1, -19)] {
+            assert!(size_from_decimal(unscaled, scale).is_err(), "{unscaled} {scale}");
+        }
         assert!(size_from_i128(1 << 63).is_err());
         assert!(size_from_i128(-1).is_err());
         assert!(size_from_i64(-1).is_err());
@@ -264,7 +288,7 @@ mod tests {
         }
         assert_eq!(month(b""), Ok(Month::UNKNOWN));
         for text in
-            ["2023-02-29T00:00:00Z", "yesterday", "2024-13-01T00:00:00Z", "2024-02-10T25:00:00Z"]
+            ["2023-02-29T00:00:00Z", "yesterday", "2024-13-01T00:00:00Z", "20240210", "1709164800"]
         {
             assert!(month(text.as_bytes()).is_err(), "{text}");
         }

@@ -212,6 +212,10 @@ impl Decoded {
             DataType::Decimal128(_, 0) => {
                 self.numbers::<Decimal128Type>(at, column, values::size_from_i128);
             }
+            &DataType::Decimal128(_, scale) => {
+                let size = |unscaled| values::size_from_decimal(unscaled, scale);
+                self.numbers::<Decimal128Type>(at, column, size);
+            }
             DataType::Float64 => self.numbers::<Float64Type>(at, column, values::size_from_f64),
             DataType::Float32 => {
                 self.numbers::<Float32Type>(at, column, |n| values::size_from_f64(n.into()));

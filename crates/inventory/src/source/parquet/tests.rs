@@ -65,11 +65,14 @@ fn keys_are_bytes_whatever_their_type() {
 #[test]
 fn sizes_are_numbers_of_any_type() {
     let decimal = Decimal128Array::from(vec![1, 2, 3]).with_precision_and_scale(30, 0).unwrap();
+    let scaled =
+        Decimal128Array::from(vec![100, 200, 300]).with_precision_and_scale(20, 2).unwrap();
     let sizes: Vec<ArrayRef> = vec![
         sizes(),
         Arc::new(Int32Array::from(vec![1, 2, 3])),
         Arc::new(UInt64Array::from(vec![1, 2, 3])),
         Arc::new(decimal),
+        Arc::new(scaled),
         Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0])),
         Arc::new(StringArray::from(vec!["1", "2", "3"])),
     ];
