@@ -176,19 +176,8 @@ impl Engine {
         }
     }
 
-    /// Refuses a known command. An EXEC that is refused ends the transaction.
-    fn reject(&self, session: &mut Session, spec: &Spec, why: &str, out: &mut Reply) {
-        let error = if spec.name == "exec" {
-            self.discard(session);
-            format!("EXECABORT Transaction discarded because of: {why}")
-        } else {
-            format!("ERR {why}")
-        };
-        self.refuse(session, &CommandError::new(error), out);
-    }
-
     /// Refuses a command; inside MULTI that breaks the transaction.
-    fn refuse(&self, session: &mut Session, error: &CommandError, out: &mut Reply) {
+    pub(super) fn refuse(&self, session: &mut Session, error: &CommandError, out: &mut Reply) {
         self.statistics.errors.fetch_add(1, Ordering::Relaxed);
         if let Some(multi) = &mut session.multi {
             multi.broken = true;

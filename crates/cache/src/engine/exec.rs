@@ -116,8 +116,19 @@ impl Engine {
         session.dirty.load(Ordering::Acquire)
     }
 
+    /// Refuses a known command. An EXEC that is refused ends the transaction.
+    pub(super) fn reject(&self, session: &mut Session, spec: &Spec, why: &str, out: &mut Reply) {
+        let error = if spec.name == "exec" {
+            self.discard(session);
+            format!("EXECABORT Transaction discarded because of: {why}")
+        } else {
+            format!("ERR {why}")
+        };
+        self.refuse(session, &CommandError::new(error), out);
+    }
+
     /// Drops the queue of MULTI and the session's watches.
-    pub(super) fn discard(&self, session: &mut Session) {
+    fn discard(&self, session: &mut Session) {
         session.multi = None;
         session.info.said.lock().queued = None;
         self.unwatch(session);
