@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
-use forebay_inventory::index::{Filter, Order, SortBy};
+use forebay_inventory::index::{Filter, IndexError, Order, SortBy};
 use forebay_inventory::render;
 use serde_json::json;
 
@@ -309,9 +309,18 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn verify(args: &StatsArgs) -> anyhow::Result<Exit> {
-    let index = args.index.open()?;
     let started = Instant::now();
-    let verified = index.verify()?;
+    let verified = args.index.open().and_then(|index| Ok(index.verify()?));
+    let damage = |error: &anyhow::Error| {
+        error.downcast_ref::<IndexError>().is_some_and(IndexError::is_damage)
+    };
+    let verified = match verified {
+        Err(error) if args.index.json && damage(&error) => {
+            json_line(&json!({ "damaged": true, "reason": format!("{error:#}") }))?;
+            return Ok(Exit::Failed);
+        }
+        verified => verified?,
+    };
     let seconds = started.elapsed().as_secs_f64();
     if args.index.json {
         json_line(&json!({

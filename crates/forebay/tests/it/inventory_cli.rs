@@ -154,6 +154,25 @@ fn a_table_ordered_by_a_class_has_its_figures_and_a_limit_of_nothing_is_refused(
 }
 
 #[test]
+fn damage_to_an_index_is_reported_as_json_as_well() {
+    let dir = TempDir::new().unwrap();
+    indexed(&dir);
+    let verify = ["inventory", "verify", "--index", "index", "--json"];
+    let sound: Value = serde_json::from_str(&run_ok(&dir, &verify)).unwrap();
+    assert_eq!(sound["damaged"], json!(false));
+    let path = dir.path().join("index/nodes.1");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[3] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let output = run(&dir, &verify);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["damaged"], json!(true));
+    let reason = found["reason"].as_str().unwrap();
+    assert!(reason.contains("nodes.1 is damaged: its checksum does not match"), "{reason}");
+}
+
+#[test]
 fn the_browser_requires_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);

@@ -1,4 +1,5 @@
-//! The columns of a table of prefixes, and the numbers in them.
+//! The columns of a table of prefixes, and the numbers in them
+//! (`docs/formats/inventory-export.md`).
 
 use std::collections::BTreeSet;
 
