@@ -49,7 +49,11 @@ pub(super) fn of(plan: &LogicalPlan, streams: &[Named]) -> Result<Vec<Column>> {
 }
 
 /// The column of a stream that a column of a plan passes through unchanged.
-fn origin<'a>(plan: &LogicalPlan, index: usize, streams: &'a [Named]) -> Option<&'a Column> {
+pub(super) fn origin<'a>(
+    plan: &LogicalPlan,
+    index: usize,
+    streams: &'a [Named],
+) -> Option<&'a Column> {
     let of = |input: &LogicalPlan, index| origin(input, index, streams);
     let passed = |input: &LogicalPlan, expression: Option<&Expr>| {
         let column = column_of(expression?)?;

@@ -11,6 +11,7 @@
 //! | `dialect` | what PostgreSQL reads in another way than the engine |
 //! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
+//! | `uuids` | texts that are compared with a `uuid` |
 //! | `joins` | joins that can spill |
 //! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
@@ -55,6 +56,8 @@ mod spool;
 #[cfg(feature = "sql")]
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "sql")]
+mod uuids;
 
 use self::settings::SqlSettings;
 use super::streams::Named;
