@@ -126,7 +126,7 @@ const DESTINATION: &str =
   # primary_key: [id]              # for upsert
   on_data_error: fail              # fail, skip, dlq (a separate table, with row and reason)
   # load_method: insert            # instead of copy
-  schema_evolution:
+  schema_evolution:                # not every destination can do all of it
     new_column: add                # add, ignore, fail
     removed_column: ignore         # ignore, fail
     type_change: fail              # fail, alter

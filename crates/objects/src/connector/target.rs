@@ -206,7 +206,10 @@ fn check_columns(
                     "the existing files have a column {:?} that the source no longer has",
                     kept.name
                 ),
-                "add it as NULL in a transform, or use `write_mode: replace`",
+                match layout.columns_may_differ() {
+                    true => "set `schema_evolution.removed_column: ignore`",
+                    false => "add it as NULL in a transform, or use `write_mode: replace`",
+                },
             );
         }
     }
