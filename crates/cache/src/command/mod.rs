@@ -137,13 +137,13 @@ pub struct Spec {
     pub run: Run,
 }
 
-/// A row of the table, with its arguments in the order in which the families write them.
 /// Whether this many words fit an arity: exactly that many or, if it is negative, at least.
 fn takes(arity: i32, words: usize) -> bool {
     let words = i32::try_from(words).unwrap_or(i32::MAX);
     if arity >= 0 { words == arity } else { words >= -arity }
 }
 
+/// A row of the table, with its arguments in the order in which the families write them.
 const fn row(
     group: &'static str,
     name: &'static str,
