@@ -43,6 +43,13 @@ impl From<ReadError> for Problem {
                 );
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
             }
+            ReadError::Segment(SegmentError::Unreadable { .. }) => {
+                tracing::error!(error = %chain(&error), "a segment of events is damaged");
+                let text = "a segment that may have such events is damaged; queries that other \
+                            segments answer succeed; the server's log names the file, `forebay \
+                            events verify` finds every damage";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
+            }
             // Everything that is signed already can be read; the reason says what to do.
             ReadError::Distrusted { .. } => Self::closed(chain(&error).to_string()),
             // Not a fault, and there is no client to answer.
@@ -75,5 +82,19 @@ fn short(error: &(dyn std::error::Error + 'static), shortage: Option<Shortage>) 
         Some(Shortage::Space) => Problem::full(why),
         Some(Shortage::Descriptors) => Problem::short(why),
         None => Problem::closed(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_signs_nothing_is_unavailable_and_says_why() {
+        let reason = "newest-checkpoint is missing; restore it from a backup".to_owned();
+        let problem = Problem::from(ReadError::Distrusted { reason: reason.clone() });
+        assert_eq!(problem.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = format!("{problem:?}");
+        assert!(body.contains(&reason), "{body}");
     }
 }

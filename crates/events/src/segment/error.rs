@@ -51,7 +51,7 @@ pub enum SegmentError {
         found: &'static str,
     },
     /// The segment could not be opened when the store was.
-    #[error("segment {} cannot be read since the store was opened: {reason}", path.display())]
+    #[error("segment {} could not be opened: {reason}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

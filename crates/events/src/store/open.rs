@@ -456,11 +456,15 @@ fn open_segments(
 
 /// A segment whose file is damaged so that it cannot be opened.
 fn unreadable(path: PathBuf, entry: &SegmentEntry, error: &SegmentError) -> Segment {
-    let reason = chain(error).to_string();
+    let reason = match error {
+        SegmentError::Damaged { offset, found, .. } => format!("damaged at byte {offset}: {found}"),
+        other => chain(other).to_string(),
+    };
     tracing::error!(
-        "events {} to {} of the event store cannot be read: {reason}; restore the file from a backup",
+        "events {} to {} of the event store cannot be read: {}; restore the file from a backup",
         entry.first_seq,
-        entry.end_seq.saturating_sub(1)
+        entry.end_seq.saturating_sub(1),
+        chain(error)
     );
     let unreadable = Unreadable {
         path,
