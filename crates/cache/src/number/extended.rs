@@ -19,6 +19,11 @@ const FRACTION_DIGITS: usize = 17;
 /// 10 to that power.
 const UNIT: u128 = 100_000_000_000_000_000;
 
+/// Number of digits that are multiplied or divided at a time.
+const GROUP_DIGITS: u64 = 9;
+/// 10 to that power.
+const GROUP: u32 = 1_000_000_000;
+
 /// A finite number: `mantissa` times 2 to the power of `exponent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Finite {
@@ -140,18 +145,7 @@ fn rounded(negative: bool, value: u128, exponent: i32, more: bool) -> Option<Fin
 
 /// Parses what follows `0x`: digits with a point, and an exponent of 2.
 fn hexadecimal(negative: bool, text: &[u8]) -> Option<Finite> {
-    let at = text.iter().position(|byte| matches!(byte, b'p' | b'P')).unwrap_or(text.len());
-    let (mantissa, exponent) = text.split_at_checked(at)?;
-    let exponent: i64 = match exponent {
-        [] => 0,
-        [_, digits @ ..] => written(digits)?,
-    };
-    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
-    let (whole, fraction) = mantissa.split_at_checked(point)?;
-    let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
+    let (whole, fraction, exponent) = split(text, b'p')?;
     let mut digits = Big::of(0);
     for &byte in whole.iter().chain(fraction) {
         digits.multiply(16, char::from(byte).to_digit(16)?);
@@ -164,27 +158,23 @@ fn hexadecimal(negative: bool, text: &[u8]) -> Option<Finite> {
 
 /// Parses digits with a point and an exponent.
 fn decimal(negative: bool, text: &[u8]) -> Option<Finite> {
-    let at = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
-    let (mantissa, exponent) = text.split_at_checked(at)?;
-    let exponent: i64 = match exponent {
-        [] => 0,
-        [_, digits @ ..] => written(digits)?,
-    };
-    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
-    let (whole, fraction) = mantissa.split_at_checked(point)?;
-    let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
+    let (whole, fraction, exponent) = split(text, b'e')?;
     let mut digits = Big::of(0);
     let mut count = 0i64;
+    // Several digits at a time, since each step takes as long as the number is.
+    let (mut group, mut scale) = (0, 1);
     for &byte in whole.iter().chain(fraction) {
         if !byte.is_ascii_digit() {
             return None;
         }
         count += i64::from(count > 0 || byte != b'0');
-        digits.multiply(10, u32::from(byte - b'0'));
+        (group, scale) = (group * 10 + u32::from(byte - b'0'), scale * 10);
+        if scale == GROUP {
+            digits.multiply(scale, group);
+            (group, scale) = (0, 1);
+        }
     }
+    digits.multiply(scale, group);
     let power = exponent.checked_sub(i64::try_from(fraction.len()).ok()?)?;
     if count == 0 {
         return Some(Finite { negative, mantissa: 0, exponent: 0 });
@@ -192,14 +182,31 @@ fn decimal(negative: bool, text: &[u8]) -> Option<Finite> {
     if (count + power).abs() > POINT_MAX {
         return None;
     }
-    let scale = Big::power_of_ten(power.unsigned_abs());
     if power >= 0 {
-        (0..power).for_each(|_| digits.multiply(10, 0));
+        digits.scale(power.unsigned_abs());
         let (value, exponent, more) = digits.top();
         return rounded(negative, value, exponent, more);
     }
-    let (value, exponent, more) = digits.divide(scale)?;
+    let mut divisor = Big::of(1);
+    divisor.scale(power.unsigned_abs());
+    let (value, exponent, more) = digits.divide(divisor)?;
     rounded(negative, value, exponent, more)
+}
+
+/// Splits a text into the digits before and after its point, and the exponent after `letter`. There is a
+/// digit.
+fn split(text: &[u8], letter: u8) -> Option<(&[u8], &[u8], i64)> {
+    let at = text.iter().position(|byte| byte.eq_ignore_ascii_case(&letter)).unwrap_or(text.len());
+    let (mantissa, exponent) = text.split_at_checked(at)?;
+    let exponent = match exponent {
+        [] => 0,
+        [_, digits @ ..] => written(digits)?,
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let (whole, fraction) = mantissa.split_at_checked(point)?;
+    let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
+    let is_empty = whole.is_empty() && fraction.is_empty();
+    (!is_empty).then_some((whole, fraction, exponent))
 }
 
 /// An exponent as it is written; one that does not fit is so large that its value does not matter.
@@ -228,10 +235,10 @@ impl Big {
         big
     }
 
-    fn power_of_ten(power: u64) -> Self {
-        let mut big = Self::of(1);
-        (0..power).for_each(|_| big.multiply(10, 0));
-        big
+    /// Multiplies by 10 to that power.
+    fn scale(&mut self, power: u64) {
+        (0..power / GROUP_DIGITS).for_each(|_| self.multiply(GROUP, 0));
+        (0..power % GROUP_DIGITS).for_each(|_| self.multiply(10, 0));
     }
 
     fn trim(&mut self) {
@@ -334,8 +341,8 @@ impl Big {
             let mut rest = 0u64;
             for word in self.0.iter_mut().rev() {
                 let value = rest << 32 | u64::from(*word);
-                *word = low(value / 1_000_000_000);
-                rest = value % 1_000_000_000;
+                *word = low(value / u64::from(GROUP));
+                rest = value % u64::from(GROUP);
             }
             self.trim();
             parts.push(rest);
