@@ -111,7 +111,7 @@ fn a_setting_that_a_destination_cannot_honour_is_refused_before_anything_is_read
         format!("{}\n  write_mode: replace", destination(&dir, "csv", "new_column: fail"));
     write(&dir, csv(&dir, "none.csv"), replaced, "");
     fails(&dir, "check", "no effect with `write_mode: replace`");
-    let mongodb = "  use: mongodb\n  schema_evolution: { new_column: fail }\n  config: {}";
+    let mongodb = "  use: mongodb\n  schema_evolution: { new_column: fail }\n  config: { url: 'mongodb://127.0.0.1/d' }";
     write(&dir, csv(&dir, "none.csv"), mongodb, "");
     fails(&dir, "check", "`mongodb` cannot do `fail`, only `add`");
     let many = "resources: { max_inflight_batches: 65 }";
