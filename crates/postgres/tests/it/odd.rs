@@ -280,7 +280,7 @@ fn values_that_records_cannot_hold_arrive_as_tuples_and_are_otherwise_an_error()
             copy(&databases, &format!("of_{name}"), &format!("by_records_{name}"), "append");
         let refused = refused.unwrap_err();
         assert!(refused.contains(reason), "{of}: {refused}");
-        assert!(refused.contains("cast the column"), "{of}: {refused}");
+        assert!(refused.contains(" the column to "), "{of}: {refused}");
     }
 }
 
