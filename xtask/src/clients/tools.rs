@@ -28,7 +28,10 @@ const CLI: &[(&[&str], &str)] = &[
     ),
     (&["--csv", "LRANGE", "l", "0", "-1"], "\"a\",\"b\""),
     (&["CONFIG", "GET", "databases"], "databases\n16"),
-    (&["--no-raw", "COMMAND", "COUNT", "x"], "(error) ERR unknown subcommand"),
+    (
+        &["--no-raw", "COMMAND", "COUNT", "x"],
+        "(error) ERR wrong number of arguments for 'command|count' command",
+    ),
 ];
 
 pub(super) fn redis_cli(_stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
