@@ -146,8 +146,8 @@ fn give_up_types(
     table: &str,
     columns: Vec<&mut Column>,
 ) -> rusqlite::Result<()> {
-    /// Number of values that are held at a time.
-    const HELD: usize = 8 << 10;
+    /// Bytes of values that are held at a time.
+    const HELD: usize = 1 << 20;
     if columns.is_empty() {
         return Ok(());
     }
@@ -162,11 +162,14 @@ fn give_up_types(
     while let Some(row) = rows.next()?.filter(|_| !left.is_empty()) {
         let mut unfit = Vec::new();
         for (at, builder, _, held) in &mut left {
-            if values::append(builder, row.get_ref(*at)?).is_err() {
+            let value = row.get_ref(*at)?;
+            let size = value.as_bytes_or_null().ok().flatten().map_or(0, <[u8]>::len);
+            if values::append(builder, value).is_err() {
                 unfit.push(*at);
             }
-            *held += 1;
-            if *held == HELD {
+            // Every value takes some space, even none.
+            *held += size + size_of::<u64>();
+            if *held >= HELD {
                 builder.finish();
                 *held = 0;
             }
