@@ -12,6 +12,7 @@
 //! - [`error_chain`]: prints an error with all its causes, each once.
 //! - [`process`]: whether the process that left something is still running.
 //! - [`printable`]: text from outside without control characters.
+//! - `blocking` (a feature): work on threads that may block.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
@@ -21,6 +22,8 @@
 
 pub mod address;
 pub mod backoff;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 pub mod bytes;
 pub mod checksum;
 pub mod clock;

@@ -8,8 +8,8 @@
 
 use std::io;
 
+use forebay_base::blocking::{self, Task};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
 
 /// Minimum number of threads: one step waits for the disk while another hashes.
 const THREADS_MIN: usize = 4;
@@ -45,10 +45,10 @@ impl Bulk {
     pub(crate) fn run<T: Send + 'static>(
         &self,
         step: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
+    ) -> Task<T> {
         match &self.0 {
-            Some(runtime) => runtime.spawn_blocking(step),
-            None => tokio::task::spawn_blocking(step),
+            Some(runtime) => blocking::spawn_on(runtime.handle(), step),
+            None => blocking::spawn(step),
         }
     }
 }

@@ -153,7 +153,7 @@ impl Intake {
 
 async fn page(shared: Arc<Shared>, after: Option<NameKey>) -> Result<Vec<FileRecord>, IntakeError> {
     shared.check_whole()?;
-    let read = tokio::task::spawn_blocking(move || {
+    let read = forebay_base::blocking::spawn(move || {
         let after = after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
         shared.reader.list(&FileFilter::default(), after, PAGE)
     });

@@ -98,7 +98,7 @@ impl Intake {
             (pending.records.records.clone(), pending.records.end)
         };
         shared.certain(end).await?;
-        let found = tokio::task::spawn_blocking(move || {
+        let found = forebay_base::blocking::spawn(move || {
             shared.reader.namespaces_with_files(after.as_deref(), limit).map(|named| (named, after))
         });
         let interrupted =

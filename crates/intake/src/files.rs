@@ -494,7 +494,7 @@ impl Shared {
     /// Gives staged bytes their final name, but not during a removal.
     async fn keep(self: &Arc<Self>, staging: Staging, digest: Digest) -> Result<(), IntakeError> {
         let shared = self.clone();
-        let kept = tokio::task::spawn_blocking(move || {
+        let kept = forebay_base::blocking::spawn(move || {
             let _no_removal = shared.reclaim.lock();
             staging.keep(digest)
         });

@@ -357,7 +357,7 @@ impl Intake {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let totals = tokio::task::spawn_blocking(move || shared.reader.totals());
+        let totals = forebay_base::blocking::spawn(move || shared.reader.totals());
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the totals were interrupted".into() };
         Ok(totals.await.map_err(interrupted)??)

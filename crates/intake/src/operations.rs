@@ -224,7 +224,7 @@ impl Intake {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let found = tokio::task::spawn_blocking(move || shared.reader.browse(&browse, limit));
+        let found = forebay_base::blocking::spawn(move || shared.reader.browse(&browse, limit));
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
         Ok(found.await.map_err(interrupted)??)
@@ -243,7 +243,7 @@ impl Intake {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let found = tokio::task::spawn_blocking(move || {
+        let found = forebay_base::blocking::spawn(move || {
             let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
             shared.list(&filter, after, limit)
         });
@@ -315,7 +315,7 @@ impl Intake {
         ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
     ) -> Result<T, IntakeError> {
         let inner = self.inner.clone();
-        tokio::task::spawn_blocking(move || ask(&inner)).await.unwrap_or_else(|_| {
+        forebay_base::blocking::spawn(move || ask(&inner)).await.unwrap_or_else(|_| {
             Err(IntakeError::ViewStopped { reason: "the query was interrupted".into() })
         })
     }

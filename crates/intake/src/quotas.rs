@@ -217,7 +217,7 @@ impl Intake {
         shared.catch_up().await?;
         shared.check_whole()?;
         let (reader, owned) = (shared.clone(), namespace.clone());
-        let counted = tokio::task::spawn_blocking(move || reader.reader.usage(&owned));
+        let counted = forebay_base::blocking::spawn(move || reader.reader.usage(&owned));
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the query was interrupted".into() };
         let (usage, position) = counted.await.map_err(interrupted)??;

@@ -54,7 +54,7 @@ impl Intake {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let found = tokio::task::spawn_blocking(move || read(&shared.reader));
+        let found = forebay_base::blocking::spawn(move || read(&shared.reader));
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the report was interrupted".into() };
         Ok(found.await.map_err(interrupted)??)

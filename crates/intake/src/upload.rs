@@ -14,9 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use forebay_base::blocking;
 use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
-use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use crate::blob::Staging;
@@ -91,7 +92,7 @@ impl Upload {
             Ok(FileBytes::Memory(bytes)) => classify_content(&head, io::Cursor::new(bytes), name),
             Ok(FileBytes::File(reader)) => {
                 let (size, owned) = (self.size, name.clone());
-                let looked = tokio::task::spawn_blocking(move || {
+                let looked = forebay_base::blocking::spawn(move || {
                     classify_content(&head, ContentReader { reader, size, at: 0 }, &owned)
                 });
                 looked.await.unwrap_or_else(|_| classify(&self.head, name))
@@ -288,7 +289,7 @@ async fn large(
 
 /// The bytes of a small file that waited on the disk.
 async fn read_back(staging: Staging, size: u64) -> Result<Bytes, IntakeError> {
-    let read = spawn_blocking(move || {
+    let read = blocking::spawn(move || {
         let reader = BlockReader::new(staging.file(), size)?;
         let mut bytes = BytesMut::new();
         while (bytes.len() as u64) < size {
@@ -408,7 +409,7 @@ fn failed_write(source: std::io::Error) -> IntakeError {
 /// A stage that processes batches one after another, on threads that may block.
 enum Lane<S> {
     Idle(S),
-    Busy(JoinHandle<std::io::Result<S>>),
+    Busy(blocking::Task<std::io::Result<S>>),
     /// A step failed, or its wait was abandoned.
     Over,
 }

@@ -58,7 +58,7 @@ impl Intake {
         shared.check_whole()?;
         let current = self.find(key).await?;
         let owned = key.clone();
-        let found = tokio::task::spawn_blocking(move || {
+        let found = forebay_base::blocking::spawn(move || {
             shared.reader.versions(&owned.0, &owned.1, before, limit.saturating_add(1))
         });
         let interrupted =
@@ -106,7 +106,7 @@ impl Intake {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let found = tokio::task::spawn_blocking(move || {
+        let found = forebay_base::blocking::spawn(move || {
             shared.reader.browse_states(&browse, before, limit)
         });
         let interrupted =

@@ -208,7 +208,7 @@ impl Inner {
     async fn remove_file(self: &Arc<Self>, id: JobId, file: Option<u64>, end: Lsn) {
         let Some(size) = file else { return };
         let inner = Arc::clone(self);
-        let removed = tokio::task::spawn_blocking(move || {
+        let removed = forebay_base::blocking::spawn(move || {
             // A failure leaves the file to the next opening.
             if inner.log.sync_to(end).is_ok() {
                 inner.bodies.remove(id, size);

@@ -404,7 +404,7 @@ impl Inner {
     /// What is done once a second: a stalled log is tried again, old jobs are forgotten, the log is
     /// shortened.
     async fn keep_up(self: Arc<Self>) {
-        let kept = tokio::task::spawn_blocking(move || {
+        let kept = forebay_base::blocking::spawn(move || {
             if self.log.stalled().is_some()
                 && let Err(error) = self.log.retry()
             {
@@ -465,7 +465,7 @@ impl Inner {
         let committer = self.committer.lock().take();
         match committer {
             Some(committer) => {
-                tokio::task::spawn_blocking(move || committer.stop()).await.unwrap_or(Ok(()))
+                forebay_base::blocking::spawn(move || committer.stop()).await.unwrap_or(Ok(()))
             }
             None => self.log.sync().map(drop),
         }

@@ -60,7 +60,7 @@ impl Source for Pieces {
                 Some(Piece::File(reader, start, end)) => {
                     let (again, from, to) = (reader.clone(), *start, *end);
                     let failed = |source| IntakeError::Blob { act: "read", source };
-                    let read = tokio::task::spawn_blocking(move || again.read(from, to)).await;
+                    let read = forebay_base::blocking::spawn(move || again.read(from, to)).await;
                     let read = read
                         .map_err(std::io::Error::other)
                         .and_then(|read| read)

@@ -26,7 +26,7 @@ where
     F: FnOnce(&mut Give<'_>) -> Result<(), ConnectorError> + Send + 'static,
 {
     let (send, mut batches) = mpsc::channel(1);
-    let reader = tokio::task::spawn_blocking(move || {
+    let reader = forebay_base::blocking::spawn(move || {
         read(&mut |batch: RecordBatch| match batch.num_rows() {
             0 => Ok(()),
             _ => send.blocking_send(batch).map_err(|_| ConnectorError::Stopped),
@@ -51,7 +51,7 @@ where
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ConnectorError> + Send + 'static,
 ) -> Result<T, ConnectorError> {
-    joined(tokio::task::spawn_blocking(work).await)?
+    joined(forebay_base::blocking::spawn(work).await)?
 }
 
 /// The result of a thread. Its panic continues in the waiting thread.

@@ -72,7 +72,7 @@ impl Inner {
         work: impl FnOnce(&Self) -> Result<T, WebhookError> + Send + 'static,
     ) -> Result<T, WebhookError> {
         let inner = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        let done = forebay_base::blocking::spawn(move || work(&inner)).await;
         done.unwrap_or_else(|error| {
             // Cancelled when the runtime ends, or a fault of ours.
             tracing::error!(%error, "using the state of webhooks was interrupted");

@@ -117,7 +117,7 @@ impl Reading {
             let point = part.scanned.point;
             if source.end() > point.position || point.item > 0 {
                 let (inner, number) = (Arc::clone(inner), part.source);
-                let read = tokio::task::spawn_blocking(move || {
+                let read = forebay_base::blocking::spawn(move || {
                     inner.sources.get(number).map(|source| source.read(point))
                 });
                 let failed = |error: tokio::task::JoinError| SourceError {

@@ -222,7 +222,7 @@ impl Shared {
         let left = tokio::time::timeout(CLOSE_LIMIT, everybody).await.is_ok();
         let Some(store) = self.store.write().take() else { return Ok(()) };
         match Arc::try_unwrap(store) {
-            Ok(store) => tokio::task::spawn_blocking(move || store.close())
+            Ok(store) => forebay_base::blocking::spawn(move || store.close())
                 .await
                 .context("closing the event store was interrupted")?
                 .context("cannot close the event store"),
@@ -243,7 +243,7 @@ fn closing() -> Problem {
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work)
+    forebay_base::blocking::spawn(work)
         .await
         .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
 }

@@ -157,7 +157,7 @@ impl Opened {
             FileBytes::Memory(bytes) => is_utf8(bytes.get(..HEAD_SIZE).unwrap_or(bytes)),
             FileBytes::File(reader) => {
                 let reader = reader.clone();
-                let head = tokio::task::spawn_blocking(move || reader.read(0, HEAD_SIZE as u64));
+                let head = forebay_base::blocking::spawn(move || reader.read(0, HEAD_SIZE as u64));
                 // What cannot be read ends the response later, which is not lost then.
                 matches!(head.await, Ok(Ok(head)) if is_utf8(&head))
             }

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use axum::body::Body;
 use bytes::Bytes;
+use forebay_base::blocking::Task;
 use forebay_intake::blocks::BlockReader;
 use forebay_intake::digest::Digest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
 
 use super::download::Segment;
 
@@ -80,7 +80,7 @@ struct Sender {
     digest: Digest,
     sending: Sending,
     /// The piece that is being read ahead.
-    ahead: Option<JoinHandle<io::Result<Bytes>>>,
+    ahead: Option<Task<io::Result<Bytes>>>,
 }
 
 impl Sender {
@@ -121,7 +121,7 @@ impl Sender {
     }
 
     /// Starts to read the next piece of the first segment, if that is a part of the file.
-    fn read(&mut self, turn: OwnedSemaphorePermit) -> Option<JoinHandle<io::Result<Bytes>>> {
+    fn read(&mut self, turn: OwnedSemaphorePermit) -> Option<Task<io::Result<Bytes>>> {
         let plenty = self.has_plenty();
         let Some(Segment::Part(range)) = self.segments.front_mut() else { return None };
         let size = if plenty { PIECE_SIZE } else { PIECE_SIZE_MIN };
@@ -139,7 +139,7 @@ impl Sender {
             self.segments.pop_front();
         }
         let (reader, sending) = (self.reader.clone(), Arc::clone(&self.sending.bytes));
-        Some(tokio::task::spawn_blocking(move || {
+        Some(forebay_base::blocking::spawn(move || {
             let read = read(&reader, piece, sending);
             drop(turn);
             read

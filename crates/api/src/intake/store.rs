@@ -261,7 +261,7 @@ async fn documents(
 
 async fn read_piece(reader: BlockReader, at: u64, size: u64) -> Result<Bytes, IntakeError> {
     let failed = |source| IntakeError::Blob { act: "read", source };
-    tokio::task::spawn_blocking(move || reader.read(at, size))
+    forebay_base::blocking::spawn(move || reader.read(at, size))
         .await
         .map_err(std::io::Error::other)
         .and_then(|read| read)

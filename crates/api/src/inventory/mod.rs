@@ -161,7 +161,7 @@ impl Shared {
     async fn close(&self) -> anyhow::Result<()> {
         self.builds.cancel_all();
         let threads = self.builds.threads();
-        let joined = tokio::task::spawn_blocking(move || {
+        let joined = forebay_base::blocking::spawn(move || {
             threads.into_iter().filter_map(|thread| thread.join().err()).count()
         });
         let everybody = async {
@@ -244,7 +244,7 @@ impl Subsystem for Inventories {
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work)
+    forebay_base::blocking::spawn(work)
         .await
         .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
 }

@@ -64,7 +64,7 @@ fn stream(shared: &Arc<Shared>, name: &str, uri: &Uri) -> Result<Response, Probl
     let waiting = Waiting::default();
     let gone = waiting.gone();
     // The thread is not joined: it ends with the body of its response, at the next prefix it reads.
-    drop(tokio::task::spawn_blocking(move || {
+    drop(forebay_base::blocking::spawn(move || {
         let mut lines = Lines { shared: &shared, to, held: String::new() };
         if let Err(Stopped::Failed(problem)) = lines.walk(&opened.index.until(gone), &asked) {
             let error = io::Error::other(problem.into_message());

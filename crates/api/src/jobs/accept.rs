@@ -165,7 +165,7 @@ async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Probl
         // Trailers carry nothing that is used.
         let Ok(bytes) = frame.into_data() else { continue };
         if to.blocks(bytes.len()) {
-            let written = tokio::task::spawn_blocking(move || {
+            let written = forebay_base::blocking::spawn(move || {
                 let written = to.write(&bytes);
                 (to, written)
             });
@@ -183,7 +183,7 @@ async fn finish(body: BodyWriter) -> Result<forebay_jobs::ReceivedBody, Problem>
     if !body.blocks(0) {
         return body.finish().map_err(|error| not_stored(&error));
     }
-    let finished = tokio::task::spawn_blocking(move || body.finish());
+    let finished = forebay_base::blocking::spawn(move || body.finish());
     finished.await.map_err(|_| interrupted())?.map_err(|error| not_stored(&error))
 }
 

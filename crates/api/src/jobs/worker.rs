@@ -227,7 +227,7 @@ fn stream(job: Running, body: BodyReader, cut: Arc<Mutex<Option<Cut>>>) -> Body 
                 return Some((Err(error), None));
             }
             let (body, piece) = if body.blocks() {
-                tokio::task::spawn_blocking(move || {
+                forebay_base::blocking::spawn(move || {
                     let piece = body.read_next();
                     (body, piece)
                 })

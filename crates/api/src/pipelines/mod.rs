@@ -151,7 +151,7 @@ impl Subsystem for Pipelines {
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+    forebay_base::blocking::spawn(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a request about pipelines panicked");
         Err(Problem::closed("the request failed; see the server's log"))
     })

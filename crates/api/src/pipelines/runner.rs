@@ -284,7 +284,7 @@ impl Memory {
         write: impl FnOnce(&Self) -> Result<(), StateError> + Send + 'static,
     ) {
         let memory = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || write(&memory));
+        let written = forebay_base::blocking::spawn(move || write(&memory));
         match written.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

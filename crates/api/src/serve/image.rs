@@ -161,7 +161,7 @@ impl App {
 
 /// Answers a request for an image.
 pub(super) async fn create(app: Arc<App>, headers: HeaderMap) -> Response {
-    let made = tokio::task::spawn_blocking(move || app.image()).await.unwrap_or_else(|error| {
+    let made = forebay_base::blocking::spawn(move || app.image()).await.unwrap_or_else(|error| {
         tracing::error!(%error, "making an image for a backup panicked");
         Err(Problem::closed("the image was not made; see the server's log"))
     });

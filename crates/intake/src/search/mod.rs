@@ -379,7 +379,7 @@ impl Intake {
         limit: usize,
     ) -> Result<Found, IntakeError> {
         let (search, plan) = (search.clone(), plan.clone());
-        let found = tokio::task::spawn_blocking(move || {
+        let found = forebay_base::blocking::spawn(move || {
             search.read(|connection| plan.find(connection, after.as_ref(), limit))
         });
         found.await.unwrap_or_else(|_| {
@@ -413,7 +413,7 @@ impl Intake {
         words: Words,
     ) -> Result<Vec<FoundFile>, IntakeError> {
         let shared = self.inner.shared.clone();
-        let excerpts = tokio::task::spawn_blocking(move || {
+        let excerpts = forebay_base::blocking::spawn(move || {
             let mut left = EXCERPTS_SIZE_MAX;
             let excerpt = |mut found: FoundFile| {
                 if text::is_indexed(&found.file.mime, found.file.size) && found.file.size <= left {

@@ -125,7 +125,7 @@ async fn holding<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let worked = tokio::task::spawn_blocking(move || {
+    let worked = forebay_base::blocking::spawn(move || {
         let _turn = turn;
         work()
     });

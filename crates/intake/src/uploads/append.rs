@@ -172,7 +172,7 @@ impl Drop for Appending<'_> {
             drop(writer);
         };
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(store)),
+            Ok(runtime) => drop(forebay_base::blocking::spawn_on(&runtime, store)),
             Err(_) => store(),
         }
     }

@@ -402,7 +402,7 @@ impl Inner {
         act: &'static str,
         run: impl FnOnce() -> Result<T, UploadError> + Send + 'static,
     ) -> Result<T, UploadError> {
-        tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| {
+        forebay_base::blocking::spawn(run).await.unwrap_or_else(|error| {
             let source = io::Error::other(error);
             Err(UploadError::Io { act, path: self.dir.clone(), source })
         })
