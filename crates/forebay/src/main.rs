@@ -17,6 +17,7 @@ mod export;
 mod pipelines;
 mod ports;
 mod serve;
+mod slices;
 mod soundness;
 mod telemetry;
 mod usage;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::settings::{ServerArgs, wrong};
 use crate::exit::Exit;
-use crate::{serve, telemetry, wiring};
+use crate::{serve, slices, telemetry, wiring};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -50,6 +50,9 @@ pub(super) fn run_with(
     }
     for (name, meant) in &resolved.stray_env {
         tracing::warn!(variable = ?name, nearest = ?meant, "environment variable names no setting");
+    }
+    if let Err(error) = slices::shorten() {
+        tracing::debug!(%error, "threads keep the usual slices of processor time");
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if config.process.threads > 0 {
