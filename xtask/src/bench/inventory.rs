@@ -9,7 +9,7 @@ const fn in_unit(bar: Bar, unit: &'static str) -> Bar {
 /// What the index promises. Histograms are on unless stated otherwise; DuckDB counts none. DuckDB runs one
 /// statement that counts each object at all prefixes of its key; the result of a hand-tuned program is
 /// reported as well.
-pub(super) const BARS: [Bar; 14] = [
+pub(super) const BARS: [Bar; 16] = [
     aiming(
         value_at_most("build, wide: processor time of DuckDB's", "wide_cpu_of_duckdb_ratio", 0.5),
         0.25,
@@ -41,6 +41,22 @@ pub(super) const BARS: [Bar; 14] = [
                 384.0,
             ),
             300.0,
+        ),
+        "MiB",
+    ),
+    aiming(
+        value_at_most(
+            "processor time of an object with ten times the objects, the worst of five shapes",
+            "shapes_build_cpu_worst_ratio",
+            1.3,
+        ),
+        1.1,
+    ),
+    in_unit(
+        value_at_most(
+            "peak memory of these builds, 256 MiB and 64 open files given",
+            "shapes_build_peak_memory_worst_mib",
+            384.0,
         ),
         "MiB",
     ),
@@ -261,4 +277,23 @@ pub(super) const FIGURES: &[(&str, &str)] = &[
     ("large_build_s", "duration of that"),
     ("large_build_objects_per_s", "objects per second of that"),
     ("large_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("deep_narrow_build_cpu_ns", "processor time of an object in a build with 64 open files"),
+    ("deep_narrow_build_cpu_ratio", "that, by that of a tenth of the objects"),
+    ("deep_narrow_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("wide_shallow_build_cpu_ns", "processor time of an object in a build with 64 open files"),
+    ("wide_shallow_build_cpu_ratio", "that, by that of a tenth of the objects"),
+    ("wide_shallow_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("balanced_build_cpu_ns", "processor time of an object in a build with 64 open files"),
+    ("balanced_build_cpu_ratio", "that, by that of a tenth of the objects"),
+    ("balanced_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("s3_realistic_build_cpu_ns", "processor time of an object in a build with 64 open files"),
+    ("s3_realistic_build_cpu_ratio", "that, by that of a tenth of the objects"),
+    ("s3_realistic_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("wide_single_level_build_cpu_ns", "processor time of an object in a build with 64 open files"),
+    ("wide_single_level_build_cpu_ratio", "that, by that of a tenth of the objects"),
+    ("wide_single_level_build_peak_memory_mib", "resident memory at its peak, 256 MiB given"),
+    ("shapes_objects", "objects of each of these inventories"),
+    ("shapes_most_runs", "runs that were merged, of the shape with the most"),
+    ("shapes_build_cpu_worst_ratio", "the highest of these ratios"),
+    ("shapes_build_peak_memory_worst_mib", "the highest of these peaks"),
 ];

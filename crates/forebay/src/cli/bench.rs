@@ -159,6 +159,9 @@ pub(super) struct InventoryArgs {
     /// Factor between the number of objects in the large inventory and in the small one.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     times: u64,
+    /// Measure only these parts.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<bench::inventory::Part>,
     /// Scratch directory, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -285,6 +288,7 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
         rounds: args.rounds,
         objects: args.objects,
         times: args.times,
+        only: args.only.clone(),
         #[cfg(feature = "peers")]
         peer_python: args.peer_python.clone(),
     };

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use forebay_inventory::index::Index;
 use forebay_inventory::load::Shape;
 
-use super::child::{self, Built};
+use super::child::{Build, Built};
 #[cfg(feature = "peers")]
 use super::peer;
 use super::{Stage, load, plain};
@@ -55,9 +55,7 @@ pub(super) fn measure(
 }
 
 fn spawn(from: &Path, out: &Path, histograms: bool, objects: u64) -> anyhow::Result<Built> {
-    let built = child::spawn(from, out, histograms)?;
-    ensure!(built.objects == objects, "only {} objects were indexed", built.objects);
-    Ok(built)
+    Build { histograms, ..Build::new(objects) }.run(from, out)
 }
 
 fn add_figures(name: &str, built: &[Built], figures: &mut Figures) {

@@ -13,6 +13,7 @@ mod peer;
 mod plain;
 mod published;
 mod reads;
+mod shapes;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,19 @@ use forebay_inventory::load::{Layout, Load, Shape};
 use serde_json::Value;
 
 use super::Figures;
+
+/// A part of the benchmark of the inventory index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Builds, and reads of the indexes.
+    Builds,
+    /// Reads among few prefixes and among many.
+    Scale,
+    /// The figures published for the system this replaces.
+    Published,
+    /// Builds of every shape with 64 open files, and of many times as many objects.
+    Shapes,
+}
 
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
@@ -35,6 +49,8 @@ pub struct Plan {
     pub objects: u64,
     /// Factor between the numbers of objects in the large inventories and in the small ones.
     pub times: u64,
+    /// The parts to measure; all if there are none.
+    pub only: Vec<Part>,
     /// The Python that has DuckDB; without it DuckDB is skipped.
     #[cfg(feature = "peers")]
     pub peer_python: Option<PathBuf>,
@@ -56,15 +72,25 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
         note,
     };
     let mut figures = Figures::default();
-    builds::measure(&stage, Shape::WideShallow, "wide", &mut figures)?;
-    builds::measure(&stage, Shape::DeepNarrow, "narrow", &mut figures)?;
-    note("lookups, pages, the largest prefixes, opening");
-    reads::measure(&stage, &mut figures)?;
-    note("lookups among few prefixes and among many; a prefix with many children");
-    reads::scale(&stage, &mut figures)?;
-    note("the published figures of the earlier system");
-    published::measure(&stage, &mut figures)?;
-    builds::measure_large(&stage, &mut figures)?;
+    let wants = |part| super::wants(&plan.only, &part);
+    if wants(Part::Builds) {
+        builds::measure(&stage, Shape::WideShallow, "wide", &mut figures)?;
+        builds::measure(&stage, Shape::DeepNarrow, "narrow", &mut figures)?;
+        note("lookups, pages, the largest prefixes, opening");
+        reads::measure(&stage, &mut figures)?;
+        builds::measure_large(&stage, &mut figures)?;
+    }
+    if wants(Part::Scale) {
+        note("lookups among few prefixes and among many; a prefix with many children");
+        reads::scale(&stage, &mut figures)?;
+    }
+    if wants(Part::Published) {
+        note("the published figures of the earlier system");
+        published::measure(&stage, &mut figures)?;
+    }
+    if wants(Part::Shapes) {
+        shapes::measure(&stage, &mut figures)?;
+    }
     Ok(figures.into_json())
 }
 
@@ -91,6 +117,14 @@ impl Stage<'_> {
             load(shape).write(&dir, &Layout::parquet(objects))?;
         }
         Ok(dir)
+    }
+
+    /// Removes files that no other part reads, unless they are kept for later runs.
+    fn discard(&self, dir: &Path) -> anyhow::Result<()> {
+        if self.plan.inventories.is_none() {
+            std::fs::remove_dir_all(dir).context("cannot remove a generated inventory")?;
+        }
+        Ok(())
     }
 }
 

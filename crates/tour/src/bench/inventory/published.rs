@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use forebay_inventory::index::{Index, SortBy};
 use forebay_inventory::load::Shape;
 
@@ -20,8 +20,7 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
         let data = stage.parquet(Shape::S3Realistic, objects)?.join("data");
         let (mut ms, mut mib) = (Vec::new(), Vec::new());
         for _ in 0..stage.plan.rounds.max(5) {
-            let built = child::spawn(&data, &stage.index("small"), true)?;
-            ensure!(built.objects == objects, "only {} objects were indexed", built.objects);
+            let built = child::Build::new(objects).run(&data, &stage.index("small"))?;
             ms.push(built.seconds * 1e3);
             mib.push(built.peak_rss_bytes as f64 / 1_048_576.0);
         }
