@@ -182,6 +182,7 @@ impl<'e> Context<'e, '_> {
     /// [`super::CommandError`]: not a number, or no such database.
     pub fn database(word: &[u8]) -> Result<usize, super::CommandError> {
         let number = crate::number::parse_i64(word).ok_or(super::CommandError::NOT_INTEGER)?;
+        let number = i32::try_from(number).map_err(|_| super::CommandError::NOT_I32)?;
         let number = usize::try_from(number).ok().filter(|&number| number < DATABASES);
         number.ok_or(super::CommandError::DATABASE)
     }

@@ -21,6 +21,10 @@ impl CommandError {
     pub const NO_KEY: Self = Self(Cow::Borrowed("ERR no such key"));
     /// `ERR index out of range`.
     pub const INDEX: Self = Self(Cow::Borrowed("ERR index out of range"));
+    /// An integer of more than 32 bits, where Redis reads one of 32.
+    pub const NOT_I32: Self = Self(Cow::Borrowed(
+        "ERR value is out of range, value must between -2147483648 and 2147483647",
+    ));
     /// `ERR DB index is out of range`.
     pub const DATABASE: Self = Self(Cow::Borrowed("ERR DB index is out of range"));
     /// The value has another type.

@@ -318,19 +318,45 @@ fn getdel(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+/// What GETEX changes.
+enum Expiry<'a> {
+    /// The key no longer expires.
+    Removed,
+    /// The key expires at `value`, in units of `scale` milliseconds, from now if `relative`.
+    At { value: &'a [u8], scale: i64, relative: bool },
+}
+
+/// Reads the options of GETEX. One may be repeated, and the last value counts; two exclude each
+/// other.
+fn getex_words<'a>(words: &[&'a [u8]]) -> std::result::Result<Option<Expiry<'a>>, CommandError> {
+    let Some(first) = words.first() else { return Ok(None) };
+    let is = |word: &[u8]| first.eq_ignore_ascii_case(word);
+    let (scale, relative) = match () {
+        () if is(b"persist") => {
+            let same = words.iter().all(|word| is(word));
+            return if same { Ok(Some(Expiry::Removed)) } else { Err(CommandError::SYNTAX) };
+        }
+        () if is(b"ex") => (1_000, true),
+        () if is(b"px") => (1, true),
+        () if is(b"exat") => (1_000, false),
+        () if is(b"pxat") => (1, false),
+        () => return Err(CommandError::SYNTAX),
+    };
+    let mut value = None;
+    for pair in words.chunks(2) {
+        match pair {
+            [word, given] if is(word) => value = Some(*given),
+            _ => return Err(CommandError::SYNTAX),
+        }
+    }
+    Ok(value.map(|value| Expiry::At { value, scale, relative }))
+}
+
 fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let change = match &args[2..] {
-        [] => None,
-        [word] if word.eq_ignore_ascii_case(b"persist") => Some(None),
-        [word, value] => {
-            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-            let (scale, relative) = match () {
-                () if is("ex") => (1_000, true),
-                () if is("px") => (1, true),
-                () if is("exat") => (1_000, false),
-                () if is("pxat") => (1, false),
-                () => return Err(CommandError::SYNTAX),
-            };
+    let change = match getex_words(&args[2..])? {
+        None => None,
+        Some(Expiry::Removed) => Some(None),
+        Some(Expiry::At { value, scale, relative }) => {
             // The time is checked only if there is a string that can expire.
             let key = cx.key(args[1]);
             cx.shard(&key).string_len(&key)?;
@@ -339,7 +365,6 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             }
             Some(Some(super::deadline(cx.now_ms, value, scale, relative, "getex")?))
         }
-        _ => return Err(CommandError::SYNTAX),
     };
     let key = cx.key(args[1]);
     reply_with(cx, &key)?;

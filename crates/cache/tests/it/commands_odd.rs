@@ -79,6 +79,16 @@ fn floats_are_added_with_the_precision_of_redis() {
         EXPIRE f x NX XX => !ERR NX and XX, GT or LT options at the same time are not compatible
         SET f 1 EX 10 EX 100 => OK
         SET f 1 EX 10 PX 100 => !ERR syntax error
+        GETEX f EX x EX 5 => "1"
+        GETEX f PERSIST PERSIST => "1"
+        GETEX f EX 5 EX x => !ERR value is not an integer or out of range
+        GETEX f EX 10 PX 20 => !ERR syntax error
+        GETEX f EX 10 PERSIST => !ERR syntax error
+        GETEX f PERSIST EX 10 => !ERR syntax error
+        GETEX f EX => !ERR syntax error
+        TTL f => -1
+        MOVE f 99999999999 => !ERR value is out of range, value must between -2147483648 and 2147483647
+        SELECT 99 => !ERR DB index is out of range
         "#,
     );
 }
