@@ -37,18 +37,26 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
+/// What a pass over the segments did.
+#[derive(Debug, Default)]
+struct Maintained {
+    pruned: Pruned,
+    /// Why the first damaged segment could not be rewritten.
+    damage: Option<FlushError>,
+}
+
 impl Inner {
     /// Joins neighbours while there are some of one size, and removes what the rules allow.
     pub(crate) fn compact(&self) -> Result<(), FlushError> {
-        self.prune(8)?;
+        let Maintained { mut damage, .. } = self.prune(8)?;
         let _maintaining = self.maintaining.lock();
         while let Some(chosen) = self.choose() {
             if self.maintenance.is_stopped() {
-                return Ok(());
+                break;
             }
-            self.rewrite(&chosen, None)?;
+            self.rewrite_sound(&chosen, None, &mut damage)?;
         }
-        Ok(())
+        damage.map_or(Ok(()), Err)
     }
 
     /// Neighbours that must be joined.
@@ -58,9 +66,11 @@ impl Inner {
             |stored: &Stored| (stored.entry.end_seq - stored.entry.first_seq).max(1).ilog2() / 2;
         let day = |stored: &Stored| stored.entry.time_max_ns.div_euclid(PARTITION_NS);
         let joinable = |group: &&[Arc<Stored>]| {
-            let same = group
-                .iter()
-                .all(|stored| level(stored) == level(&group[0]) && day(stored) == day(&group[0]));
+            let same = group.iter().all(|stored| {
+                level(stored) == level(&group[0])
+                    && day(stored) == day(&group[0])
+                    && !self.is_set_aside(stored)
+            });
             let sum: u64 = group.iter().map(|stored| stored.entry.rows).sum();
             same && sum <= self.options.segment_events_max
         };
@@ -69,22 +79,22 @@ impl Inner {
 
     /// Removes expired events from segments of which at least one in `share` is expired, and what
     /// exceeds the maximum size.
-    fn prune(&self, share: u64) -> Result<Pruned, FlushError> {
+    fn prune(&self, share: u64) -> Result<Maintained, FlushError> {
         self.refuse_suspended()?;
         self.begin_recording().map_err(|error| FlushError::Sign(Box::new(error)))?;
         let _maintaining = self.maintaining.lock();
         self.record_policy()?;
-        let mut pruned = Pruned::default();
+        let mut done = Maintained::default();
         if !self.options.retention.is_empty() {
-            self.prune_by_age(share, &mut pruned)?;
+            self.prune_by_age(share, &mut done)?;
         }
         if let Some(limit) = self.options.retention_size {
-            self.prune_by_size(limit, &mut pruned)?;
+            self.prune_by_size(limit, &mut done)?;
         }
-        Ok(pruned)
+        Ok(done)
     }
 
-    fn prune_by_age(&self, share: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+    fn prune_by_age(&self, share: u64, done: &mut Maintained) -> Result<(), FlushError> {
         let now_ns = self.now_ns();
         let arrivals = Arc::clone(&self.arrivals.lock());
         for stored in &self.view().segments {
@@ -100,24 +110,24 @@ impl Inner {
             if expired == 0 || expired.saturating_mul(share) < stored.entry.rows {
                 continue;
             }
-            self.remove(stored, &expiry, pruned)?;
+            self.remove(stored, &expiry, done)?;
         }
         Ok(())
     }
 
     /// Removes what exceeds the maximum size. Removed events may leave their hashes, so that once may
     /// not be enough.
-    fn prune_by_size(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+    fn prune_by_size(&self, limit: u64, done: &mut Maintained) -> Result<(), FlushError> {
         loop {
-            let before = pruned.events;
-            self.remove_excess(limit, pruned)?;
-            if pruned.events == before {
+            let before = done.pruned.events;
+            self.remove_excess(limit, done)?;
+            if done.pruned.events == before {
                 return Ok(());
             }
         }
     }
 
-    fn remove_excess(&self, limit: u64, pruned: &mut Pruned) -> Result<(), FlushError> {
+    fn remove_excess(&self, limit: u64, done: &mut Maintained) -> Result<(), FlushError> {
         let now_ns = self.now_ns();
         let arrivals = Arc::clone(&self.arrivals.lock());
         let view = self.view();
@@ -133,19 +143,23 @@ impl Inner {
                 continue;
             }
             let expiry = Expiry::by_size(limit, end, now_ns, Arc::clone(&arrivals));
-            self.remove(stored, &expiry, pruned)?;
+            self.remove(stored, &expiry, done)?;
         }
         Ok(())
     }
 
-    /// Removes the expired events of a segment.
+    /// Removes the expired events of a segment, unless it is damaged.
     fn remove(
         &self,
         stored: &Arc<Stored>,
         expiry: &Expiry<'_>,
-        pruned: &mut Pruned,
+        done: &mut Maintained,
     ) -> Result<(), FlushError> {
-        let replaced = self.rewrite(std::slice::from_ref(stored), Some(expiry))?;
+        if self.is_set_aside(stored) {
+            return Ok(());
+        }
+        let Maintained { pruned, damage } = done;
+        let replaced = self.rewrite_sound(std::slice::from_ref(stored), Some(expiry), damage)?;
         if let Some((rows, bytes)) = replaced {
             pruned.segments += 1;
             pruned.events += stored.entry.rows - rows;
@@ -156,7 +170,7 @@ impl Inner {
 
     /// Writes one segment in place of the neighbours `old`; returns its rows and bytes, or `None`
     /// if there was nothing to remove.
-    fn rewrite(
+    pub(super) fn rewrite(
         &self,
         old: &[Arc<Stored>],
         expiry: Option<&Expiry<'_>>,
@@ -240,16 +254,20 @@ impl Store {
     /// Removes every event in a segment that the retention rules no longer keep.
     ///
     /// # Errors
-    /// [`AppendError::Closed`]: a segment could not be rewritten; those before it were.
+    /// [`AppendError::Closed`]: a segment could not be rewritten; those before it were, and if the
+    /// segment is damaged, those after it too.
     pub fn prune(&self) -> Result<Pruned, AppendError> {
-        self.inner.prune(u64::MAX).map_err(AppendError::unflushed)
+        self.inner.damaged.lock().clear();
+        let done = self.inner.prune(u64::MAX).map_err(AppendError::unflushed)?;
+        done.damage.map_or(Ok(done.pruned), |error| Err(AppendError::unflushed(error)))
     }
 
     /// Joins neighbouring segments of one size until there are none, immediately.
     ///
     /// # Errors
-    /// [`AppendError::Closed`]: a segment could not be written; nothing was lost.
+    /// [`AppendError::Closed`]: a segment could not be written, or is damaged; nothing was lost.
     pub fn compact(&self) -> Result<(), AppendError> {
+        self.inner.damaged.lock().clear();
         self.inner.compact().map_err(AppendError::unflushed)
     }
 }

@@ -44,6 +44,7 @@ mod retention;
 mod revive;
 mod seal;
 mod sealing;
+mod set_aside;
 mod shortage;
 mod signal;
 mod tree;
@@ -51,7 +52,7 @@ mod verify;
 mod view;
 pub(crate) mod whole_file;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -191,6 +192,8 @@ pub(crate) struct Inner {
     arrivals: Mutex<Arc<Arrivals>>,
     /// The recorded retention rules, once they were read.
     policy: Mutex<Option<PolicyEntry>>,
+    /// Numbers of segments that are neither joined nor pruned any more, since they are damaged.
+    damaged: Mutex<HashSet<u64>>,
     /// Why nothing is signed any more: the events contradict what was signed.
     distrusted: OnceLock<String>,
     /// Why segments and manifest stay as they are: what they follow from is not authentic.
@@ -418,9 +421,10 @@ impl Store {
             tree.stop();
         }
         join(&mut self.threads);
-        let signed = match self.inner.checkpoints {
-            Some(_) => self.inner.checkpoint().map(drop),
-            None => Ok(()),
+        let signed = match self.inner.checkpoints.as_ref().map(|_| self.inner.checkpoint()) {
+            // What was found was reported at once, and has no further consequence here.
+            None | Some(Ok(_) | Err(ReadError::Distrusted { .. })) => Ok(()),
+            Some(Err(error)) => Err(error),
         };
         // What cannot be published now is published after the next start.
         self.inner.publishing.stop();

@@ -260,6 +260,7 @@ impl Inner {
             requests: Mutex::new(requests),
             arrivals: Mutex::new(Arc::new(arrivals)),
             policy: Mutex::default(),
+            damaged: Mutex::default(),
             distrusted: OnceLock::new(),
             suspended: OnceLock::new(),
             file_key,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::clock::ManualClock;
+use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::SimFs;
 use forebay_events::checkpoint::Checkpoint;
@@ -72,6 +73,38 @@ fn faults(disk: &SimFs, since: &[String]) -> Vec<String> {
     let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
     let verified = verify(&fs, Path::new(DIR), since, None, &|_| ()).unwrap();
     verified.faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_damaged_segment_stops_neither_the_retention_nor_the_joining_of_others() {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    for _ in 0..6 {
+        append(&store, &clock, "debug", 300);
+        append(&store, &clock, "audit", 300);
+        store.flush().unwrap();
+    }
+    store.close().unwrap();
+    let dir = Path::new(DIR).join("segments");
+    let path = disk.list(&dir).unwrap().iter().map(|entry| dir.join(&entry.name)).min().unwrap();
+    let first = Segment::open(&disk, &path).unwrap().blocks()[0].offset;
+    disk.corrupt(&path, first + 9, 1).unwrap();
+
+    clock.advance(2 * HOUR);
+    let store = open(&disk, &clock);
+    let kept = store.stats().events_kept;
+    for attempt in 0..2 {
+        let error = store.prune().unwrap_err();
+        assert!(chain(&error).to_string().contains("is damaged"), "{attempt}: {error:?}");
+        // Of the damaged segment none, of the five others all.
+        let records = store.stats().events_kept + 5 * 300 - kept;
+        assert!(records <= 6, "{attempt}: {records}");
+    }
+    let before = store.stats().segments;
+    assert!(store.compact().is_err());
+    assert_eq!(store.stats().segments, before - 3, "four became one");
+    store.close().unwrap();
+    assert!(disk.exists(&path).unwrap(), "a damaged segment stays as it is");
 }
 
 #[test]

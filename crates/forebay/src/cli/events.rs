@@ -185,8 +185,11 @@ fn compact(args: &StoreArgs) -> anyhow::Result<Exit> {
     let store = open(&args.data, false)?;
     let before = store.stats();
     store.flush()?;
-    let pruned = store.prune()?;
-    store.compact()?;
+    // A damaged segment stops neither of both for the others.
+    let pruned = store.prune();
+    let joined = store.compact();
+    let pruned = pruned?;
+    joined?;
     let after = store.stats();
     if args.json {
         out::json(&serde_json::json!({
