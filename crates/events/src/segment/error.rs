@@ -90,4 +90,16 @@ impl SegmentError {
     pub(crate) fn io(act: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { act, path: path.to_path_buf(), source }
     }
+
+    /// The file that is not what was written; `None` for errors of the device and of what is being
+    /// written.
+    pub(crate) fn damaged_file(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged { path, .. }
+            | Self::Block { path, .. }
+            | Self::Unreadable { path, .. }
+            | Self::Event { path, .. } => Some(path),
+            Self::Io { .. } | Self::Row { .. } | Self::Compress { .. } => None,
+        }
+    }
 }

@@ -10,7 +10,6 @@ use super::flush::FlushError;
 use super::retention::Expiry;
 use super::view::Stored;
 use super::{Inner, ReadError};
-use crate::segment::SegmentError;
 
 impl Inner {
     /// Like [`Inner::rewrite`], but damaged segments are set aside, and nothing is written in their
@@ -24,18 +23,18 @@ impl Inner {
         damage: &mut Option<FlushError>,
     ) -> Result<Option<(u64, u64)>, FlushError> {
         let error = match self.rewrite(old, expiry) {
-            Err(error @ (FlushError::Segment(_) | FlushError::Read(_))) => error,
-            other => return other,
+            Ok(done) => return Ok(done),
+            Err(error) => error,
         };
-        let damaged: Vec<u64> = old
+        let caused: Vec<u64> = old
             .iter()
-            .filter(|stored| self.is_damaged(stored))
+            .filter(|stored| self.is_cause(stored, &error))
             .map(|stored| stored.entry.number)
             .collect();
-        if damaged.is_empty() {
+        if caused.is_empty() {
             return Err(error);
         }
-        self.damaged.lock().extend(damaged);
+        self.damaged.lock().extend(caused);
         damage.get_or_insert(error);
         Ok(None)
     }
@@ -45,16 +44,29 @@ impl Inner {
         self.damaged.lock().contains(&stored.entry.number)
     }
 
-    /// Whether a block of a segment is not what was written, as opposed to unreadable at the moment.
-    fn is_damaged(&self, stored: &Stored) -> bool {
+    /// Whether an error is that of a damaged segment, as opposed to one of the device.
+    fn is_cause(&self, stored: &Stored, error: &FlushError) -> bool {
+        let file = match error {
+            FlushError::Segment(error) => error.damaged_file(),
+            FlushError::Read(error) => match &**error {
+                ReadError::Segment(error) => error.damaged_file(),
+                ReadError::Changed { .. } | ReadError::Unproven { .. } => {
+                    return self.is_changed(stored);
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        file.is_some_and(|path| path == stored.segment.path())
+    }
+
+    /// Whether events of a segment are not those that were signed.
+    fn is_changed(&self, stored: &Stored) -> bool {
         let view = self.view();
         let count = u32::try_from(stored.segment.blocks().len()).unwrap_or(u32::MAX);
-        (0..count).any(|number| match self.read_checked(&view, stored, number) {
-            Err(ReadError::Segment(SegmentError::Io { .. })) => false,
-            Err(ReadError::Segment(_) | ReadError::Changed { .. } | ReadError::Unproven { .. }) => {
-                true
-            }
-            Ok(_) | Err(_) => false,
+        (0..count).any(|number| {
+            let read = self.read_checked(&view, stored, number);
+            matches!(read, Err(ReadError::Changed { .. } | ReadError::Unproven { .. }))
         })
     }
 }
