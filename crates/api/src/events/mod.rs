@@ -25,10 +25,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::routing::{get, post};
 use forebay_base::image::Image;
-use forebay_events::Store;
 use forebay_events::ingest::RequestKey;
 use forebay_events::input::Mappings;
 use forebay_events::witness::WitnessService;
+use forebay_events::{ReadError, Store};
 use http::StatusCode;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -222,10 +222,14 @@ impl Shared {
         let left = tokio::time::timeout(CLOSE_LIMIT, everybody).await.is_ok();
         let Some(store) = self.store.write().take() else { return Ok(()) };
         match Arc::try_unwrap(store) {
-            Ok(store) => forebay_base::blocking::spawn(move || store.close())
+            Ok(store) => match forebay_base::blocking::spawn(move || store.close())
                 .await
                 .context("closing the event store was interrupted")?
-                .context("cannot close the event store"),
+            {
+                // That it signs nothing was reported when it was found, and by `/readyz` since.
+                Err(ReadError::Distrusted { .. }) => Ok(()),
+                closed => closed.context("cannot close the event store"),
+            },
             Err(_) => {
                 tracing::warn!(left, "the event store is still being read and was not closed");
                 Ok(())

@@ -405,7 +405,8 @@ impl Store {
     /// Signs a last checkpoint, puts everything on stable storage and ends the threads.
     ///
     /// # Errors
-    /// The checkpoint or the last sync failed; the directory is released anyway.
+    /// The last sync failed, or the checkpoint: [`ReadError::Distrusted`] if this store signs nothing.
+    /// The directory is released anyway.
     pub fn close(mut self) -> Result<(), ReadError> {
         self.stop()
     }
@@ -421,10 +422,9 @@ impl Store {
             tree.stop();
         }
         join(&mut self.threads);
-        let signed = match self.inner.checkpoints.as_ref().map(|_| self.inner.checkpoint()) {
-            // What was found was reported at once, and has no further consequence here.
-            None | Some(Ok(_) | Err(ReadError::Distrusted { .. })) => Ok(()),
-            Some(Err(error)) => Err(error),
+        let signed = match self.inner.checkpoints {
+            Some(_) => self.inner.checkpoint().map(drop),
+            None => Ok(()),
         };
         // What cannot be published now is published after the next start.
         self.inner.publishing.stop();
@@ -435,7 +435,7 @@ impl Store {
         }
         join(&mut self.publishing);
         let synced = self.inner.journal.close();
-        signed.and(synced.map_err(ReadError::Commit))
+        synced.map_err(ReadError::Commit).and(signed)
     }
 }
 

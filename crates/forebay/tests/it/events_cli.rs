@@ -274,6 +274,10 @@ fn a_forged_event_is_refused_by_every_command_that_reads() {
     let text = String::from_utf8_lossy(&shown.stdout);
     assert!(text.contains("900") && stderr(&shown).contains("signs nothing"), "{shown:?}");
     refused(&dir, &["verify"], 1);
+    // A server reported it when it started: stopping is no error.
+    let server = Server::start(&dir, &[]);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
 }
 
 #[test]
