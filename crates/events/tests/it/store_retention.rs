@@ -80,8 +80,8 @@ fn a_damaged_segment_stops_neither_the_retention_nor_the_joining_of_others() {
     let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
     let store = open(&disk, &clock);
     for _ in 0..6 {
-        append(&store, &clock, "debug", 300);
-        append(&store, &clock, "audit", 300);
+        append(&store, &clock, "debug", 80);
+        append(&store, &clock, "audit", 80);
         store.flush().unwrap();
     }
     store.close().unwrap();
@@ -97,7 +97,7 @@ fn a_damaged_segment_stops_neither_the_retention_nor_the_joining_of_others() {
         let error = store.prune().unwrap_err();
         assert!(chain(&error).to_string().contains("is damaged"), "{attempt}: {error:?}");
         // Of the damaged segment none, of the five others all.
-        let records = store.stats().events_kept + 5 * 300 - kept;
+        let records = store.stats().events_kept + 5 * 80 - kept;
         assert!(records <= 6, "{attempt}: {records}");
     }
     let before = store.stats().segments;
