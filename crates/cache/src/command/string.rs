@@ -3,6 +3,7 @@
 //! Counters log their result, so that a replay computes nothing again.
 
 use super::apart::REPLY_MIN;
+use super::deadlines::{Expiry, getex_words};
 use super::reading::{bulk, bulk_range, let_go, read_string};
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
@@ -316,40 +317,6 @@ fn getdel(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         cx.log(&[b"DEL", args[1]]);
     }
     Ok(())
-}
-
-/// What GETEX changes.
-enum Expiry<'a> {
-    /// The key no longer expires.
-    Removed,
-    /// The key expires at `value`, in units of `scale` milliseconds, from now if `relative`.
-    At { value: &'a [u8], scale: i64, relative: bool },
-}
-
-/// Reads the options of GETEX. One may be repeated, and the last value counts; two exclude each
-/// other.
-fn getex_words<'a>(words: &[&'a [u8]]) -> std::result::Result<Option<Expiry<'a>>, CommandError> {
-    let Some(first) = words.first() else { return Ok(None) };
-    let is = |word: &[u8]| first.eq_ignore_ascii_case(word);
-    let (scale, relative) = match () {
-        () if is(b"persist") => {
-            let same = words.iter().all(|word| is(word));
-            return if same { Ok(Some(Expiry::Removed)) } else { Err(CommandError::SYNTAX) };
-        }
-        () if is(b"ex") => (1_000, true),
-        () if is(b"px") => (1, true),
-        () if is(b"exat") => (1_000, false),
-        () if is(b"pxat") => (1, false),
-        () => return Err(CommandError::SYNTAX),
-    };
-    let mut value = None;
-    for pair in words.chunks(2) {
-        match pair {
-            [word, given] if is(word) => value = Some(*given),
-            _ => return Err(CommandError::SYNTAX),
-        }
-    }
-    Ok(value.map(|value| Expiry::At { value, scale, relative }))
 }
 
 fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
