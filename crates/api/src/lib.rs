@@ -11,6 +11,7 @@
 //! read configuration, environment, arguments or signals, or install a logger.
 
 mod answer;
+mod blocking;
 mod describe;
 pub mod events;
 mod idempotency;

@@ -22,8 +22,9 @@ use super::answers::{MistimedRecord, RejectedRecord, Report};
 use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
 use super::records::Cutter;
-use super::{HeldKey, Shared, closing, on_thread};
+use super::{HeldKey, Shared, closing};
 use crate::answer::{line, pairs};
+use crate::blocking::on_thread;
 use crate::idempotency;
 
 /// Maximum number of rejected records reported with their reason.

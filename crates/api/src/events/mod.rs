@@ -34,6 +34,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::Subsystem;
+use crate::blocking::on_thread;
 pub use answers::EventStats;
 use body::Memory;
 use problem::Problem;
@@ -241,15 +242,6 @@ impl Shared {
 /// The store has been closed.
 fn closing() -> Problem {
     Problem::closed("the server is shutting down")
-}
-
-/// Runs `work` on a thread that may block.
-async fn on_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    forebay_base::blocking::spawn(work)
-        .await
-        .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
 }
 
 impl Subsystem for Events {

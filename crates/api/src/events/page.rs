@@ -11,10 +11,11 @@ use forebay_events::{Record, render};
 use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
+use super::Shared;
 use super::params::{Params, cursor_text};
 use super::problem::Problem;
-use super::{Shared, on_thread};
 use crate::answer::{PAGE_WITH_FORMS, html, pairs};
+use crate::blocking::on_thread;
 use crate::pages::{Field, Row, SearchResult, events_page};
 
 /// Number of events on a page.

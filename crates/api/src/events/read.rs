@@ -19,8 +19,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use super::answers::{EventPage, EventStats};
 use super::params::{Params, cursor_text, flag};
 use super::problem::{self, Problem};
-use super::{Shared, on_thread, stream};
+use super::{Shared, stream};
 use crate::answer::{pairs, wants_lines};
+use crate::blocking::on_thread;
 
 /// Number of bytes of events after which a page ends early.
 const PAGE_SIZE_MAX: usize = 8 << 20;

@@ -25,8 +25,9 @@ use tokio::time::Instant;
 use super::params::Params;
 use super::problem::Problem;
 use super::read::{Matches, rendered};
-use super::{Shared, closing, on_thread};
+use super::{Shared, closing};
 use crate::answer::{line, lines};
+use crate::blocking::on_thread;
 
 /// Maximum number of events, and of their bytes, in a step's piece.
 const HELD_EVENTS: usize = 1024;

@@ -10,10 +10,11 @@ use forebay_events::store::Verified;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
+use super::Shared;
 use super::answers::Verification;
 use super::problem::{self, Problem};
-use super::{Shared, on_thread};
 use crate::answer::pairs;
+use crate::blocking::on_thread;
 
 /// Maximum number of faults in an answer.
 const FAULTS_MAX: usize = 1_000;

@@ -19,7 +19,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::problem::{self, Problem};
-use super::{Shared, closing, on_thread};
+use super::{Shared, closing};
+use crate::blocking::on_thread;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// The type of a size in an answer of status 409.

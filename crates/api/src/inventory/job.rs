@@ -18,11 +18,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::Shared;
 use super::builds::{End, Job, Refused};
 use super::registry::Name;
 use super::sources::{Reading, Requested, open_source, wanted};
-use super::{Shared, on_thread};
 use crate::answer::{answer, json, no_content};
+use crate::blocking::on_thread;
 use crate::problem::Problem;
 
 /// Maximum size of the body of a build request.

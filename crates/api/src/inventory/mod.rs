@@ -239,12 +239,3 @@ impl Subsystem for Inventories {
         Box::pin(self.0.close())
     }
 }
-
-/// Runs `work` on a thread that may block.
-async fn on_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    forebay_base::blocking::spawn(work)
-        .await
-        .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
-}

@@ -13,11 +13,12 @@ use forebay_inventory::index::{Index, Node, Order, SortBy};
 use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
+use super::Shared;
 use super::params::Params;
 use super::read::{all, measured};
 use super::registry::Name;
-use super::{Shared, on_thread};
 use crate::answer::{PAGE, html, moved};
+use crate::blocking::on_thread;
 use crate::pages::{Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page};
 use crate::problem::Problem;
 

@@ -15,14 +15,15 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 
+use super::Shared;
 use super::answers::{
     ChangeList, InventoryList, ListedInventory, PrefixList, PrefixPage, SmallList,
 };
 use super::params::Params;
 use super::problem::internal;
 use super::registry::{Name, Opened};
-use super::{Shared, on_thread};
 use crate::answer::{answer, json as json_answer, line, unchanged, wants_lines};
+use crate::blocking::on_thread;
 use crate::problem::Problem;
 
 /// Number of children that are sorted without a slot of their thread.

@@ -14,7 +14,8 @@ use super::Schedule;
 use super::catalogue::Name;
 use super::now_ms;
 use super::runner::Refused;
-use super::{Shared, on_thread, unremembered};
+use super::{Shared, unremembered};
+use crate::blocking::on_thread;
 
 /// Maximum delay of a run that could not start because of others.
 const AGAIN_MAX: Duration = Duration::from_secs(5);

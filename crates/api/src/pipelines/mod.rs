@@ -147,16 +147,6 @@ impl Subsystem for Pipelines {
     }
 }
 
-/// Runs `work` on a thread that may block.
-async fn on_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    forebay_base::blocking::spawn(work).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request about pipelines panicked");
-        Err(Problem::closed("the request failed; see the server's log"))
-    })
-}
-
 /// The record of runs cannot be used.
 fn unremembered(error: &forebay_pipeline::state::StateError) -> Problem {
     if error.is_full() {

@@ -20,8 +20,9 @@ use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started, 
 use super::catalogue::Name;
 use super::now_ms;
 use super::runner::Refused;
-use super::{Shared, clock, on_thread, unremembered};
+use super::{Shared, clock, unremembered};
 use crate::answer::{PAGE, answer, html, json, moved, pairs};
+use crate::blocking::on_thread;
 use crate::pages::{PipelineRow, pipelines_page};
 use crate::problem::Problem;
 

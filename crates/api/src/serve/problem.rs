@@ -106,7 +106,7 @@ impl Problem {
         "origin",
         "pages of other origins may not send requests to this server; see server.cors_origins",
     );
-    pub(super) const INTERNAL: Self = Self::fixed(
+    pub(crate) const INTERNAL: Self = Self::fixed(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         "the server failed on this request; the server's log has the details under the request id",
