@@ -162,6 +162,7 @@ impl Inner {
         next.segments.push(stored.entry.clone());
         if next.sealed {
             next.root = Some(self.flushed_root(end_seq)?);
+            next.edge = self.flushed_edge(end_seq)?;
             next.requests = self.requests.lock().generation();
         }
         self.write_manifest(next).map_err(FlushError::Disk)?;

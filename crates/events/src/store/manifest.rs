@@ -5,15 +5,18 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_base::fs::FileSystem;
 
 use super::error::{Disk, OpenError};
 use super::seal::{FileKey, Kind, SEAL_SIZE, Sealer, UNAUTHENTIC, checked, unchecked};
 use super::whole_file::{self, damaged};
-use crate::merkle::Hash;
+use crate::merkle::{Hash, TILE_WIDTH};
 
-const MAGIC: &[u8; 8] = b"FBEVMAN3";
+const MAGIC: &[u8; 8] = b"FBEVMAN4";
+/// Without the hashes after the last complete tile.
+const MAGIC_3: &[u8; 8] = b"FBEVMAN3";
 /// Without a code: of a store without proofs, or of one whose files were not authenticated.
 const MAGIC_2: &[u8; 8] = b"FBEVMAN2";
 /// Of a store that removed events without recording it.
@@ -22,8 +25,10 @@ const NAME: &str = "manifest";
 const NEW_NAME: &str = "manifest.new";
 const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 8 + 4;
 const SEGMENT_SIZE: usize = 8 * 7 + 32;
-/// What follows the segments in a manifest with a code.
+/// What follows the segments in a manifest with a code, without the hashes at the edge of the tree.
 const SEALED_SIZE: usize = 32 + 8 + 8;
+/// Maximum size of the hashes at the edge of the tree, and of their number.
+const EDGE_SIZE_MAX: usize = 2 + (TILE_WIDTH - 1) * size_of::<Hash>();
 /// Maximum number of segments in a manifest.
 const SEGMENTS_MAX: usize = 1 << 20;
 
@@ -71,6 +76,9 @@ pub(crate) struct Manifest {
     pub(crate) requests: u64,
     /// Position in the log from which entries have codes; only if sealed.
     pub(crate) codes_from: u64,
+    /// Hashes of the flushed events that no complete tile covers, so that the tree can grow while a
+    /// block with them is damaged; empty if there are none or they are not known. Only if sealed.
+    pub(crate) edge: Arc<[Hash]>,
 }
 
 /// A manifest that was read.
@@ -86,7 +94,7 @@ impl Manifest {
     fn encode(&self, key: Option<&FileKey>) -> Vec<u8> {
         let key = key.filter(|_| self.sealed);
         let size = FIXED_SIZE + self.segments.len() * SEGMENT_SIZE + SEALED_SIZE + SEAL_SIZE;
-        let mut out = Vec::with_capacity(size);
+        let mut out = Vec::with_capacity(size + EDGE_SIZE_MAX);
         out.extend_from_slice(match (key.is_some(), self.recording) {
             (true, _) => MAGIC,
             (false, true) => MAGIC_2,
@@ -114,16 +122,21 @@ impl Manifest {
         out.extend_from_slice(&self.root.unwrap_or_default().0);
         out.extend_from_slice(&self.requests.to_le_bytes());
         out.extend_from_slice(&self.codes_from.to_le_bytes());
+        out.extend_from_slice(&(self.edge.len() as u16).to_le_bytes());
+        for hash in &*self.edge {
+            out.extend_from_slice(&hash.0);
+        }
         Sealer { key, log_id: &self.log_id }.seal(Kind::Manifest, out)
     }
 
     fn decode(bytes: &[u8], key: Option<&FileKey>) -> Result<ReadManifest, &'static str> {
         let bytes = unchecked(bytes)?;
         let mut rest = Fields { bytes };
-        let (recording, sealed) = match rest.take::<8>()? {
-            magic if magic == *MAGIC => (true, true),
-            magic if magic == *MAGIC_2 => (true, false),
-            magic if magic == *MAGIC_1 => (false, false),
+        let (recording, sealed, with_edge) = match rest.take::<8>()? {
+            magic if magic == *MAGIC => (true, true, true),
+            magic if magic == *MAGIC_3 => (true, true, false),
+            magic if magic == *MAGIC_2 => (true, false, false),
+            magic if magic == *MAGIC_1 => (false, false, false),
             _ => return Err("it has another format or version"),
         };
         let merkle = match rest.take::<1>()? {
@@ -136,8 +149,7 @@ impl Manifest {
         let log_id = rest.take::<16>()?;
         let policy = if recording { rest.number()?.checked_sub(1) } else { None };
         let count = u32::from_le_bytes(rest.take::<4>()?) as usize;
-        let tail = if sealed { SEALED_SIZE + SEAL_SIZE - 4 } else { 0 };
-        if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE + tail {
+        if count > SEGMENTS_MAX || rest.bytes.len() < count * SEGMENT_SIZE {
             return Err("its number of segments does not match its size");
         }
         let mut segments = Vec::with_capacity(count);
@@ -154,14 +166,22 @@ impl Manifest {
             return Err("its segments do not end at the stated position");
         }
         let (mut root, mut requests, mut codes_from, mut unauthentic) = (None, 0, 0, None);
+        let mut edge = Arc::default();
         if sealed {
             root = Some(Hash(rest.take()?)).filter(|root| *root != Hash::default());
             requests = rest.number()?;
             codes_from = rest.number()?;
+            if with_edge {
+                edge = rest.edge(flushed_seq)?;
+            }
+            rest.take::<{ SEAL_SIZE - 4 }>()?;
             unauthentic = match key {
                 Some(key) => Sealer { key, log_id: &log_id }.unseal(Kind::Manifest, bytes).err(),
                 None => Some(UNAUTHENTIC),
             };
+        }
+        if !rest.bytes.is_empty() {
+            return Err("its number of segments does not match its size");
         }
         let manifest = Self {
             recording,
@@ -176,6 +196,7 @@ impl Manifest {
             root,
             requests,
             codes_from,
+            edge,
         };
         Ok(ReadManifest { manifest, unauthentic })
     }
@@ -189,7 +210,8 @@ impl Manifest {
         key: Option<&FileKey>,
     ) -> Result<Option<ReadManifest>, OpenError> {
         let path = dir.join(NAME);
-        let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + SEALED_SIZE + SEAL_SIZE;
+        let tail = SEALED_SIZE + EDGE_SIZE_MAX + SEAL_SIZE;
+        let size_max = FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + tail;
         let Some(bytes) = whole_file::read(fs, &path, size_max)? else { return Ok(None) };
         Self::decode(&bytes, key).map(Some).map_err(|reason| damaged(&path, reason))
     }
@@ -238,6 +260,15 @@ impl Fields<'_> {
         self.take::<8>().map(u64::from_le_bytes)
     }
 
+    /// Hashes at the edge of the tree of `flushed_seq` events.
+    fn edge(&mut self, flushed_seq: u64) -> Result<Arc<[Hash]>, &'static str> {
+        let count = u16::from_le_bytes(self.take()?);
+        if count != 0 && u64::from(count) != flushed_seq % TILE_WIDTH as u64 {
+            return Err("its number of hashes does not match its number of events");
+        }
+        (0..count).map(|_| self.take().map(Hash)).collect()
+    }
+
     fn segment(&mut self) -> Result<SegmentEntry, &'static str> {
         Ok(SegmentEntry {
             number: self.number()?,
@@ -280,7 +311,14 @@ mod tests {
             root: Some(Hash([5; 32])),
             requests: 4,
             codes_from: 64,
+            edge: (0..30).map(|seed| Hash([seed; 32])).collect(),
         }
+    }
+
+    /// One of a store whose files were not authenticated.
+    fn unsealed() -> Manifest {
+        let (root, requests, codes_from, edge) = (None, 0, 0, Arc::default());
+        Manifest { sealed: false, root, requests, codes_from, edge, ..manifest() }
     }
 
     fn key(seed: u8) -> FileKey {
@@ -323,8 +361,19 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_of_version_3_is_read_and_has_no_hashes() {
+        let key = key(1);
+        let whole = Manifest { edge: Arc::default(), ..manifest() };
+        let mut bytes = whole.encode(Some(&key));
+        bytes.truncate(bytes.len() - SEAL_SIZE - 2);
+        bytes[..8].copy_from_slice(MAGIC_3);
+        let bytes = Sealer { key: &key, log_id: &[3; 16] }.seal(Kind::Manifest, bytes);
+        assert_eq!(Manifest::decode(&bytes, Some(&key)), found(whole));
+    }
+
+    #[test]
     fn a_manifest_of_version_2_has_no_code_and_no_fields_of_later_ones() {
-        let old = Manifest { sealed: false, root: None, requests: 0, codes_from: 0, ..manifest() };
+        let old = unsealed();
         let bytes = old.encode(Some(&key(1)));
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_2.as_slice(), 61 + 2 * SEGMENT_SIZE + 4));
         assert_eq!(Manifest::decode(&bytes, None), found(old));
@@ -332,16 +381,7 @@ mod tests {
 
     #[test]
     fn a_manifest_of_version_1_is_read_and_written_as_it_was() {
-        let (recording, sealed, policy) = (false, false, None);
-        let old = Manifest {
-            recording,
-            sealed,
-            policy,
-            root: None,
-            requests: 0,
-            codes_from: 0,
-            ..manifest()
-        };
+        let old = Manifest { recording: false, policy: None, ..unsealed() };
         let bytes = old.encode(None);
         assert_eq!((&bytes[..8], bytes.len()), (MAGIC_1.as_slice(), 53 + 2 * SEGMENT_SIZE + 4));
         assert_eq!(Manifest::decode(&bytes, None), found(old));

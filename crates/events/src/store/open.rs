@@ -35,7 +35,7 @@ use crate::batch::BATCH_SIZE_MAX;
 use crate::checkpoint::{History, SigningKey, create_key};
 use crate::format::system::SystemEntry;
 use crate::memory::Table;
-use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
+use crate::merkle::{Hash, PartsError, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::{Segment, SegmentError, Unreadable};
 
 /// The result of opening a store.
@@ -159,7 +159,7 @@ impl OpenedFiles {
         recovered.created = manifest.is_none();
         let (log, log_recovery) = open_log(fs, dir, options)?;
         recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
-        let manifest = match manifest {
+        let mut manifest = match manifest {
             Some(manifest) => checked(manifest, &log, dir, options)?,
             None => create(&**fs, dir, options, &log)?,
         };
@@ -172,7 +172,7 @@ impl OpenedFiles {
         let mut suspended =
             unauthentic.map(|reason| format!("{}: {reason}", dir.join("manifest").display()));
         let proofs = match manifest.merkle {
-            true => Some(open_proofs(fs, dir, options, &manifest, key, &stored)?),
+            true => Some(open_proofs(fs, dir, options, &mut manifest, key, &stored)?),
             false => None,
         };
         if let Some((tree, ..)) = &proofs
@@ -427,6 +427,7 @@ fn create(
         root: None,
         requests: 0,
         codes_from: 0,
+        edge: Arc::default(),
     };
     // Its files have codes once there is a key.
     manifest.write(fs, dir, None).map_err(OpenError::Io)?;
@@ -504,7 +505,7 @@ fn open_proofs(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
     options: &Options,
-    manifest: &Manifest,
+    manifest: &mut Manifest,
     key: Option<SigningKey>,
     stored: &[Arc<Stored>],
 ) -> Result<(TreeKeeper, TreeFile, Checkpoints), OpenError> {
@@ -513,17 +514,7 @@ fn open_proofs(
     let path = dir.join("tree");
     let (file, roots) =
         TreeFile::open(&**fs, &path, manifest.log_id, tiles).map_err(OpenError::Tree)?;
-    let log_end = Lsn(manifest.log_position);
-    let keeper = match edge_hashes(stored, tiles * tile, manifest.flushed_seq) {
-        Ok(edge) => {
-            TreeKeeper::new(Tree::from_parts(roots, edge).map_err(OpenError::Parts)?, log_end)
-        }
-        // Without these hashes the tree cannot grow, but everything else can be read.
-        Err(error) => {
-            let tree = Tree::from_parts(roots, Vec::new()).map_err(OpenError::Parts)?;
-            TreeKeeper::incomplete(tree, log_end, chain(&error).to_string())
-        }
-    };
+    let keeper = open_tree(manifest, stored, roots).map_err(OpenError::Parts)?;
     let path = dir.join("key");
     let key = match key {
         Some(key) => key,
@@ -547,6 +538,34 @@ fn open_proofs(
         return Err(OpenError::Manifest { path, reason });
     }
     Ok((keeper, file, checkpoints))
+}
+
+/// The tree of all flushed events.
+///
+/// The hashes after its last complete tile are those of the manifest, if the root there confirms them:
+/// they do not depend on the state of the segments. Otherwise they are computed from the events, and
+/// `manifest` gets them.
+///
+/// * `roots`: those of its complete tiles.
+fn open_tree(
+    manifest: &mut Manifest,
+    stored: &[Arc<Stored>],
+    roots: Vec<Hash>,
+) -> Result<TreeKeeper, PartsError> {
+    let log_end = Lsn(manifest.log_position);
+    let from = (roots.len() * TILE_WIDTH) as u64;
+    let tree = Tree::from_parts(roots, manifest.edge.to_vec())?;
+    if tree.size() == manifest.flushed_seq && Some(tree.root()) == manifest.root {
+        return Ok(TreeKeeper::new(tree, log_end));
+    }
+    let edge = edge_hashes(stored, from, manifest.flushed_seq);
+    manifest.edge = edge.as_deref().unwrap_or_default().into();
+    let tree = Tree::from_parts(tree.tile_roots().to_vec(), manifest.edge.to_vec())?;
+    Ok(match edge {
+        Ok(_) => TreeKeeper::new(tree, log_end),
+        // Without these hashes the tree cannot grow, but everything else can be read.
+        Err(error) => TreeKeeper::incomplete(tree, log_end, chain(&error).to_string()),
+    })
 }
 
 /// The leaf hashes of positions `from..to`, all in segments.

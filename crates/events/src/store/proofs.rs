@@ -8,6 +8,7 @@
     reason = "positions are differences within one segment"
 )]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,7 +22,7 @@ use super::{Checkpoints, Inner, Record, Shortage, Store};
 use crate::checkpoint::{Checkpoint, History, VerifierKey};
 use crate::event::EventId;
 use crate::format::tree;
-use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError};
+use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError, TILE_WIDTH};
 use crate::segment::{Segment, SegmentError};
 
 /// The leaf hashes of positions `from..to` of one segment: of its events, and of pruned ones.
@@ -63,7 +64,30 @@ pub(crate) fn leaf_hashes_of(
 
 /// The source of leaf hashes for proofs.
 pub(super) struct Source<'a> {
-    pub(super) view: &'a View,
+    view: &'a View,
+    known: KnownHashes,
+}
+
+impl<'a> Source<'a> {
+    /// Computes every hash from the events in `view`.
+    pub(super) fn of_events(view: &'a View) -> Self {
+        Self { view, known: KnownHashes::default() }
+    }
+}
+
+/// Hashes of consecutive events that need not be computed.
+#[derive(Debug, Default)]
+struct KnownHashes {
+    first_seq: u64,
+    hashes: Arc<[Hash]>,
+}
+
+impl KnownHashes {
+    /// Those of `range`, if all are known.
+    fn of(&self, range: Range<u64>) -> Option<&[Hash]> {
+        let at = |seq: u64| usize::try_from(seq.checked_sub(self.first_seq)?).ok();
+        self.hashes.get(at(range.start)?..at(range.end)?)
+    }
 }
 
 impl LeafHashes for Source<'_> {
@@ -76,9 +100,13 @@ impl LeafHashes for Source<'_> {
         while next < end {
             if let Some(stored) = self.view.segment_at(next) {
                 let to = end.min(stored.entry.end_seq);
-                let found = leaf_hashes_of(&stored.segment, next, to)
-                    .map_err(|error| chain(&error).to_string())?;
-                hashes.extend(found);
+                match self.known.of(next..to) {
+                    Some(known) => hashes.extend_from_slice(known),
+                    None => hashes.extend(
+                        leaf_hashes_of(&stored.segment, next, to)
+                            .map_err(|error| chain(&error).to_string())?,
+                    ),
+                }
                 next = to;
             } else {
                 let found = self.view.table_at(next).and_then(|table| table.at(next));
@@ -204,6 +232,8 @@ impl Inner {
         let reason = match self.root_of_size(latest.size) {
             Ok(root) if root == latest.root => return self.compare_with_manifest(latest.size),
             Ok(_) => format!("the first {} events differ from those it signed", latest.size),
+            // A damaged block has hashes that this root needs.
+            Err(_) if self.is_as_flushed(latest.size) => return Trust::default(),
             Err(error) => chain(&error).to_string(),
         };
         self.distrust(format!("{reason}; run `forebay events verify`"));
@@ -232,6 +262,17 @@ impl Inner {
         Trust { refused: signed..flushed, reason, unproven_from: None }
     }
 
+    /// Whether the tree of all flushed events, more than `size`, has the root in the manifest.
+    fn is_as_flushed(&self, size: u64) -> bool {
+        let (flushed, root) = {
+            let manifest = self.manifest.lock();
+            (manifest.flushed_seq, manifest.root)
+        };
+        self.suspended.get().is_none()
+            && flushed > size
+            && root.is_some_and(|root| self.root_of_size(flushed).is_ok_and(|found| found == root))
+    }
+
     /// Compares a tree without the leaves after its last complete tile with the newest checkpoint
     /// that needs none of them. What comes after that is read only with the store's signature of the
     /// block, or with the code of the log's entry.
@@ -258,6 +299,22 @@ impl Inner {
 
     pub(super) fn root_of_size(&self, size: u64) -> Result<Hash, ReadError> {
         self.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
+    }
+
+    /// The hashes of the first `size` events that none of their complete tiles covers.
+    pub(super) fn edge_of_size(&self, size: u64) -> Result<Arc<[Hash]>, ReadError> {
+        let tile = TILE_WIDTH as u64;
+        let (tiles, count) = (size / tile, (size % tile) as usize);
+        self.with_tree(|grown, source| {
+            let known = grown.tree.edge().get(..count);
+            match known.filter(|_| grown.tree.tile_roots().len() as u64 == tiles) {
+                Some(known) => Ok(known.into()),
+                None => match source.leaf_hashes(tiles * tile, count) {
+                    Ok(hashes) => Ok(hashes.into()),
+                    Err(reason) => Err(ReadError::Proof { reason }),
+                },
+            }
+        })
     }
 
     /// The proof that the tree of `first` events is the beginning of the tree of `second`.
@@ -308,7 +365,15 @@ impl Inner {
         let grown = tree.current();
         // The view is read after the tree, so it has every leaf of the tree.
         let view: Arc<View> = self.view();
-        ask(&grown, &Source { view: &view })
+        ask(&grown, &self.source(&view))
+    }
+
+    /// The hashes of the events in `view`, some of which the manifest has: they are there even if
+    /// the block of these events is damaged.
+    pub(super) fn source<'a>(&self, view: &'a View) -> Source<'a> {
+        let manifest = self.manifest.lock();
+        let first_seq = manifest.flushed_seq - manifest.edge.len() as u64;
+        Source { view, known: KnownHashes { first_seq, hashes: Arc::clone(&manifest.edge) } }
     }
 }
 

@@ -14,7 +14,6 @@ use super::open::open_log;
 use super::proofs::Source;
 use super::replay::{self, Limits, Replayed};
 use super::sealing::Entries;
-use super::view::View;
 use super::{Inner, Sequencer};
 use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
 
@@ -88,7 +87,7 @@ impl Inner {
         if let Some(tree) = &self.tree {
             let mut grown = tree.current();
             if grown.tree.size() > end_seq {
-                grown.tree = beginning_of(&grown.tree, end_seq, &view)?;
+                grown.tree = beginning_of(&grown.tree, end_seq, &self.source(&view))?;
             }
             grown.log_end = log_end;
         }
@@ -116,10 +115,10 @@ impl Inner {
 }
 
 /// The tree as it was with `size` leaves.
-fn beginning_of(tree: &Tree, size: u64, view: &View) -> Result<Tree, OpenError> {
+fn beginning_of(tree: &Tree, size: u64, source: &Source<'_>) -> Result<Tree, OpenError> {
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     let (tiles, rest) = (len / TILE_WIDTH, len % TILE_WIDTH);
-    let edge = Source { view }
+    let edge = source
         .leaf_hashes(size - rest as u64, rest)
         .map_err(|reason| OpenError::Edge { reason })?;
     let roots = tree.tile_roots().get(..tiles).unwrap_or_default();

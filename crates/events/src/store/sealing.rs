@@ -225,6 +225,7 @@ impl Inner {
         }
         next.sealed = true;
         next.root = Some(self.flushed_root(next.flushed_seq)?);
+        next.edge = self.flushed_edge(next.flushed_seq)?;
         let sealer = self.sealer(&next);
         if next.flushed_seq > 0 {
             let arrivals = Arc::clone(&self.arrivals.lock());
@@ -244,8 +245,13 @@ impl Inner {
     }
 
     /// The root of the tree of all events that are in segments.
-    pub(super) fn flushed_root(&self, flushed_seq: u64) -> Result<crate::merkle::Hash, FlushError> {
+    pub(super) fn flushed_root(&self, flushed_seq: u64) -> Result<Hash, FlushError> {
         self.root_of_size(flushed_seq).map_err(|error| FlushError::Sign(Box::new(error)))
+    }
+
+    /// The hashes of the events in segments that no complete tile covers.
+    pub(super) fn flushed_edge(&self, flushed_seq: u64) -> Result<Arc<[Hash]>, FlushError> {
+        self.edge_of_size(flushed_seq).map_err(|error| FlushError::Sign(Box::new(error)))
     }
 
     /// Upgrades the store if that is possible now; otherwise it is of the earlier version still.

@@ -365,7 +365,7 @@ fn a_store_of_an_earlier_version_gets_codes_when_it_is_opened() {
         assert_eq!(entries(&store), [""; 0], "{stop}");
         store.close().unwrap();
         for (name, magic) in
-            [("manifest", b"FBEVMAN3"), ("arrivals", b"FBEVARR2"), ("requests", b"FBEVREQ2")]
+            [("manifest", b"FBEVMAN4"), ("arrivals", b"FBEVARR2"), ("requests", b"FBEVREQ2")]
         {
             assert_eq!(&read(&fork, &path(name))[..8], magic, "{stop}");
         }

@@ -14,6 +14,7 @@ use forebay_events::segment::Segment;
 use forebay_events::store::verify;
 
 use crate::store_model::{DIR, Model, START_MS, open};
+use crate::store_tamper::{last_segment, segment_path, write_manifest};
 
 /// A closed store: several segments, some of them pruned, and a log with batches in it.
 fn made() -> (SimFs, Arc<ManualClock>, Model) {
@@ -167,16 +168,20 @@ fn range_of(disk: &SimFs, path: &Path) -> std::ops::Range<usize> {
     info.first_seq as usize..info.end_seq as usize
 }
 
+/// Where bits are flipped in a segment of this size: header, blocks, index, footer.
+fn places(len: u64) -> [u64; 7] {
+    [9, len / 9, len / 4, len / 3, len / 2, len - 90, len - 9]
+}
+
 #[test]
-fn a_store_with_a_damaged_segment_opens_and_reads_all_others() {
+fn a_store_with_a_damaged_segment_reads_all_others_and_accepts_events() {
     let (disk, clock, model) = made();
     let durability = "sync".parse().unwrap();
     let mut all = Vec::new();
     files(&disk, &Path::new(DIR).join("segments"), &mut all);
-    let (mut readable, mut refusing) = (0, 0);
     for (path, len) in &all {
         let range = range_of(&disk, path);
-        for offset in [9, len / 9, len / 4, len / 3, len / 2, len - 90, len - 9] {
+        for offset in places(*len) {
             let damaged = disk.fork();
             restore(&damaged, path, offset);
             let store = open(&damaged, &clock, durability).unwrap();
@@ -187,38 +192,55 @@ fn a_store_with_a_damaged_segment_opens_and_reads_all_others() {
                 let leaf = Some(model.events[seq].leaf.clone());
                 assert!(found == leaf || found.is_none() && model.expired(seq), "{seq} {offset}");
             }
+            store.health().unwrap();
             let mut more = model.clone();
-            let accepted = more.append(&store, &mut Rng::new(3), &clock, 5);
-            let signed = store.checkpoint();
-            // Either it accepts and signs, or it says why it does neither.
-            match store.health() {
-                Ok(()) => {
-                    accepted.unwrap();
-                    more.checkpoints.push((
-                        store.len(),
-                        more.root(more.events.len()),
-                        signed.unwrap(),
-                    ));
-                    store.close().unwrap();
-                    readable += 1;
-                }
-                Err(reason) => {
-                    assert!(reason.contains(path.to_str().unwrap()), "{reason}");
-                    assert!(accepted.is_err() && signed.is_err());
-                    more = model.clone();
-                    drop(store);
-                    refusing += 1;
+            // Through the tile that the damage is in, in memory and in segments.
+            for round in 0..12 {
+                more.append(&store, &mut Rng::new(round), &clock, 60).unwrap();
+                if round % 5 == 4 {
+                    more.checkpoint(&store);
+                    store.flush().unwrap();
                 }
             }
+            more.append(&store, &mut Rng::new(3), &clock, 5).unwrap();
+            // Ended without closing: the newest events are in the log alone.
+            drop(store);
+            let store = open(&damaged, &clock, durability).unwrap();
+            store.health().unwrap();
+            more.append(&store, &mut Rng::new(5), &clock, 5).unwrap();
+            more.checkpoint(&store);
+            store.close().unwrap();
             restore(&damaged, path, offset);
             assert_eq!(faults(&damaged), Some(Vec::new()), "{offset} of {}", path.display());
             more.verify(&damaged);
-            let store = open(&damaged, &clock, durability).unwrap();
-            more.append(&store, &mut Rng::new(4), &clock, 5).unwrap();
-            store.close().unwrap();
         }
     }
-    assert!(readable > 5 && refusing > 5, "{readable} {refusing}");
+}
+
+#[test]
+fn with_a_manifest_of_version_3_a_store_whose_newest_block_is_damaged_is_read_only() {
+    let (disk, clock, model) = made();
+    let durability = "sync".parse().unwrap();
+    let (manifest, number) = last_segment(&disk);
+    // Written as version 3, which has no hashes of the events after the last complete tile.
+    write_manifest(&disk, &manifest);
+    let path = segment_path(number);
+    for offset in places(disk.len(&path).unwrap()) {
+        let damaged = disk.fork();
+        restore(&damaged, &path, offset);
+        let store = open(&damaged, &clock, durability).unwrap();
+        assert!(model.clone().append(&store, &mut Rng::new(3), &clock, 5).is_err());
+        assert!(store.checkpoint().is_err());
+        let reason = store.health().unwrap_err();
+        assert!(reason.contains(path.to_str().unwrap()), "{reason}");
+        drop(store);
+        restore(&damaged, &path, offset);
+        let store = open(&damaged, &clock, durability).unwrap();
+        let mut more = model.clone();
+        more.append(&store, &mut Rng::new(4), &clock, 5).unwrap();
+        store.close().unwrap();
+        more.verify(&damaged);
+    }
 }
 
 #[test]

@@ -88,12 +88,22 @@ pub(crate) fn damage_first_block(disk: &SimFs) {
     write(disk, &path, &bytes);
 }
 
+/// Whether a manifest has a code.
+fn is_sealed(manifest: &[u8]) -> bool {
+    manifest.starts_with(b"FBEVMAN3") || manifest.starts_with(b"FBEVMAN4")
+}
+
+/// Where the segments of a manifest of version 2 or later end.
+fn segments_end(manifest: &[u8]) -> usize {
+    61 + 88 * u32::from_le_bytes(manifest[57..61].try_into().unwrap()) as usize
+}
+
 /// The number of the last segment, and the manifest in the form of version 2, which ends with the
 /// segments and a checksum.
 pub(crate) fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
     let mut manifest = read(disk, &Path::new(DIR).join("manifest"));
-    if manifest.starts_with(b"FBEVMAN3") {
-        manifest.truncate(manifest.len() - 4 - 32 - 16 - 32);
+    if is_sealed(&manifest) {
+        manifest.truncate(segments_end(&manifest));
         manifest[7] = b'2';
         let checksum = crc32c(&manifest);
         manifest.extend_from_slice(&checksum.to_le_bytes());
@@ -123,8 +133,8 @@ pub(crate) fn write_manifest(disk: &SimFs, manifest: &[u8]) {
     let path = Path::new(DIR).join("manifest");
     let now = read(disk, &path);
     let mut body = manifest[..manifest.len() - 4].to_vec();
-    if now.starts_with(b"FBEVMAN3") {
-        let rest = now.len() - 4 - 32 - 16;
+    if is_sealed(&now) {
+        let rest = segments_end(&now) + 32;
         body[7] = b'3';
         // The root is not known.
         body.extend_from_slice(&[0; 32]);

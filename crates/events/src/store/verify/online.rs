@@ -74,7 +74,7 @@ impl Inner {
             }
         }
         if let Some(history) = history {
-            let source = Source { view: &view };
+            let source = Source::of_events(&view);
             let kept = self.kept(since);
             verifying.proofs(&leaves, end_seq, &opened, Some(&source), history, &kept);
         }
