@@ -10,5 +10,5 @@ pub mod sink;
 pub use sink::{
     APPLICATION_ID, COLUMN_CHANGES_MAX, Change, ChangeKind, ChangePage, ColumnChange, Damage,
     DocumentPage, Extent, LAYOUT_VERSION, NamespaceInfo, OwnedValue, PageLimits, RowPage,
-    SchemaHistory, SqliteReader, SqliteSink, StoredRow, plan,
+    SchemaHistory, SqliteReader, SqliteSink, StoredRow, plan, reshaped,
 };

@@ -210,7 +210,7 @@ impl Decided {
             return Self { decision, schema: TableSchema::default(), refused: Vec::new() };
         }
         let fields: Vec<Field<'_>> = profile.columns().collect();
-        let (schema, plan) = state.schema.reshaped(&fields, &[]);
+        let (schema, plan) = forebay_sqlite::reshaped(&state.schema, &fields);
         let refused = plan.refused.iter().map(|it| format!("{}: {}", it.path, it.reason)).collect();
         Self { decision, schema, refused }
     }

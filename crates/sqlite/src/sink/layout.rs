@@ -44,6 +44,10 @@ const WAL_PAGES_MAX: u32 = 4096;
 /// The journal's size after a checkpoint, in bytes.
 const JOURNAL_SIZE_MAX: u32 = 64 << 20;
 
+/// Names of columns that every table has already, and that `ALTER TABLE ... ADD COLUMN` refuses
+/// (<https://sqlite.org/rowidtable.html>).
+pub(super) const ROWID_NAMES: &[&str] = &["rowid", "oid", "_rowid_"];
+
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 pub(super) const CREATE_STATE: &str = "

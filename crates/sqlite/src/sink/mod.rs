@@ -364,12 +364,19 @@ pub fn plan(
 ) -> (Vec<String>, Plan) {
     let table = layout::table_name(namespace);
     let Some(schema) = schema else {
-        let plan = TableSchema::default().plan(fields);
+        let plan = TableSchema::default().plan_beside(fields, layout::ROWID_NAMES);
         return (vec![layout::create_table(&table, &plan.added)], plan);
     };
-    let plan = schema.plan(fields);
+    let plan = schema.plan_beside(fields, layout::ROWID_NAMES);
     let statements = plan.added.iter().map(|column| layout::add_column(&table, column));
     (statements.collect(), plan)
+}
+
+/// The schema of a table that is made again with a column for each of `fields`, and their columns.
+/// Runs nothing.
+#[must_use]
+pub fn reshaped(schema: &TableSchema, fields: &[Field<'_>]) -> (TableSchema, Plan) {
+    schema.reshaped(fields, layout::ROWID_NAMES)
 }
 
 /// Reads the state and the namespaces, and verifies both.

@@ -61,7 +61,7 @@ impl SqliteSink {
         self.touch(name);
         let moment = self.moment(at);
         let Some(namespace) = self.namespaces.get_mut(name) else { return Ok(Plan::default()) };
-        let (schema, plan) = namespace.schema.reshaped(fields, &[]);
+        let (schema, plan) = super::reshaped(&namespace.schema, fields);
         if schema == namespace.schema && namespace.row.rows.count == 0 {
             return Ok(plan);
         }

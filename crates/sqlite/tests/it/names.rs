@@ -53,3 +53,32 @@ proptest! {
         prop_assert_eq!(tables, 6, "five of the sink's own and one namespace");
     }
 }
+
+/// A writer of `fields`, of which each gets its own path as its value.
+fn write(sink: &mut SqliteSink, at: u64, paths: &[&str]) {
+    let fields: Vec<_> = paths.iter().map(|path| Field { path, ty: ColumnType::Text }).collect();
+    let values: Vec<_> = paths.iter().map(|path| Value::Text(path)).collect();
+    let mut writer = sink.row_writer(Position(at), "t", &fields).unwrap();
+    writer.write(&Document { id: at, received_ms: 0, raw: b"{}" }, &values).unwrap();
+    assert_eq!(writer.finish().unwrap().refused, vec![]);
+    sink.commit(Position(at)).unwrap();
+}
+
+#[test]
+fn names_that_every_table_of_sqlite_has_can_be_columns_from_the_start_and_later() {
+    const PATHS: [&str; 6] = ["rowid", "oid", "_rowid_", "ROWID", "rowid ", "main.oid"];
+    let dir = tempfile::tempdir().unwrap();
+    for (number, first) in [&["n"][..], &["oid", "_rowid"], &PATHS].into_iter().enumerate() {
+        let mut sink = SqliteSink::open(&dir.path().join(format!("{number}.sqlite"))).unwrap();
+        write(&mut sink, 1, first);
+        write(&mut sink, 2, &PATHS);
+        let reader = sink.reader().unwrap();
+        assert_eq!(reader.check().unwrap(), vec![]);
+        let page = reader.rows("t", None, Default::default()).unwrap();
+        for (column, value) in page.schema.columns().iter().zip(&page.rows[1].values) {
+            let path = Some(column.path.clone()).filter(|path| PATHS.contains(&&**path));
+            assert_eq!(*value, path.map_or(OwnedValue::Null, OwnedValue::Text), "{column:?}");
+        }
+        assert_eq!(page.rows[1].id, 2);
+    }
+}
