@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use forebay_api::keys::{KeyFile, MasterKey};
+use forebay_api::webhooks::MasterSecrets;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_events::store::{Kept, OpenError as EventsError, Store as Events, verify_kept};
 use forebay_inventory::index::Index;
+use forebay_webhooks::Secrets as _;
 use serde::Serialize;
 
 use crate::layout;
@@ -50,8 +52,14 @@ impl Others {
     }
 
     fn events(&mut self, fs: &Arc<dyn FileSystem>, dir: &Path) -> anyhow::Result<()> {
-        if !dir.exists() || !Events::exists(&**fs, dir)? {
-            return Ok(());
+        match Events::exists(&**fs, dir) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(EventsError::Manifest { path, reason }) => {
+                self.add("events", &path, reason.to_owned());
+                return Ok(());
+            }
+            Err(error) => return Err(error).context("cannot read the manifest of the events"),
         }
         let verified = match verify_kept(fs, dir, &Kept::default(), &|_| {}) {
             Ok(verified) => verified,
@@ -111,10 +119,28 @@ impl Others {
         Ok(())
     }
 
-    fn webhooks(&mut self, dir: &Path) {
-        match forebay_webhooks::check(dir) {
-            Ok(found) => self.webhooks = found.map(|(hooks, _)| hooks),
-            Err(error) => self.add("webhooks", dir, chain(&error).to_string()),
+    /// * `data`: has the master key from which the secrets of webhooks are derived.
+    fn webhooks(&mut self, data: &Path, dir: &Path) {
+        let found = match forebay_webhooks::check(dir) {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            Err(error) => return self.add("webhooks", dir, chain(&error).to_string()),
+        };
+        self.webhooks = Some(found.hooks);
+        let path = MasterKey::path(data);
+        if found.fingerprint.is_some() && !path.exists() {
+            self.add(
+                "keys",
+                &path,
+                "the master key is missing; restore it from a backup".to_owned(),
+            );
+        } else if let Some(known) = found.fingerprint
+            && let Ok(key) = MasterKey::open(data)
+            && MasterSecrets::new(key).fingerprint() != known
+        {
+            let text = "this is not the master key that the webhooks' secrets are derived from; \
+                        restore it from a backup";
+            self.add("keys", &path, text.to_owned());
         }
     }
 
@@ -154,7 +180,7 @@ pub(crate) fn check_others(
     let mut others = Others::default();
     others.keys(data);
     others.jobs(&fs, &layout::jobs(data))?;
-    others.webhooks(&layout::webhooks(data));
+    others.webhooks(data, &layout::webhooks(data));
     go_on()?;
     others.events(&fs, &layout::events(data))?;
     others.witness(&fs, &layout::witness(data))?;

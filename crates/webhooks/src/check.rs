@@ -6,19 +6,30 @@ use crate::error::OpenError;
 use crate::judge::disable;
 use crate::store::{FILE, Store};
 
-/// Reads and verifies everything in the state of `dir`. Returns the number of hooks and of deliveries; `None` if
-/// there is no state.
+/// What a state has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Number of hooks.
+    pub hooks: u64,
+    /// Number of deliveries that are remembered.
+    pub deliveries: u64,
+    /// [`Secrets::fingerprint`](crate::Secrets::fingerprint) of the secrets that the hooks use.
+    pub fingerprint: Option<[u8; 16]>,
+}
+
+/// Reads and verifies everything in the state of `dir`; `None` if there is no state.
 ///
 /// # Errors
 /// [`OpenError`]: what is damaged.
-pub fn check(dir: &Path) -> Result<Option<(u64, u64)>, OpenError> {
+pub fn check(dir: &Path) -> Result<Option<Checked>, OpenError> {
     let path = dir.join(FILE);
     if !path.exists() {
         return Ok(None);
     }
     let checked = Store::open_stopped(&path).and_then(|store| {
-        store.fingerprint()?;
-        Ok((store.load()?.len() as u64, store.verify_deliveries()?))
+        let fingerprint = store.fingerprint()?;
+        let hooks = store.load()?.len() as u64;
+        Ok(Checked { hooks, deliveries: store.verify_deliveries()?, fingerprint })
     });
     checked.map(Some).map_err(|source| OpenError::State { path, source })
 }

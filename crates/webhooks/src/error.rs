@@ -44,6 +44,9 @@ pub enum StoreError {
     /// SQLite refuses.
     #[error("the database failed")]
     Database(#[from] rusqlite::Error),
+    /// The file of the database cannot be made.
+    #[error("cannot create the database")]
+    Create(#[source] std::io::Error),
     /// What is stored is not what was stored.
     #[error(
         "the database is damaged: {found}; restore it from a backup, or remove it and create the hooks again"

@@ -39,7 +39,7 @@ mod transport;
 mod worker;
 
 pub use address::{AddressError, Allow, Allowed};
-pub use check::{check, pause_all};
+pub use check::{Checked, check, pause_all};
 pub use error::{OpenError, StoreError, WebhookError};
 pub use event::{EVENT_TYPES, Event, Filter, Item, Point, event_id};
 pub use hook::{CursorState, Delivery, DeliveryState, Hook, HookId, HookView, URL_SIZE_MAX};

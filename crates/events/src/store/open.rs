@@ -106,9 +106,13 @@ impl Store {
     /// Whether there is a store in `dir`.
     ///
     /// # Errors
-    /// The device failed.
+    /// The device failed. [`OpenError::Manifest`]: it is damaged, or missing beside other files of a store.
     pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool, OpenError> {
-        Ok(Manifest::read(fs, dir, None)?.is_some())
+        let exists = Manifest::read(fs, dir, None)?.is_some();
+        if !exists {
+            refuse_remains(fs, dir)?;
+        }
+        Ok(exists)
     }
 }
 
@@ -365,7 +369,10 @@ fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError +
 /// store.
 fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
-    let mut remains = !fs.list(&segments).map_err(disk("list", &segments))?.is_empty();
+    let mut remains = match fs.list(&segments) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        listed => !listed.map_err(disk("list", &segments))?.is_empty(),
+    };
     for name in ["tree", "checkpoints", "key", newest::NAME] {
         let path = dir.join(name);
         remains |= fs.exists(&path).map_err(disk("check for", &path))?;

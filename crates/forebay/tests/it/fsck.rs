@@ -112,7 +112,7 @@ fn a_changed_byte_of_an_unfinished_upload_is_found_and_its_file_named() {
 }
 
 #[test]
-fn damaged_jobs_and_keys_are_found_before_a_start_refuses_them() {
+fn damaged_or_missing_files_of_jobs_keys_and_events_are_found() {
     let dir = tempfile::tempdir().unwrap();
     keep(&dir, "small.txt", 1_000);
     let found = |path: &str, kind: &str| {
@@ -131,6 +131,20 @@ fn damaged_jobs_and_keys_are_found_before_a_start_refuses_them() {
         found(path, kind);
         std::fs::write(&file, whole).unwrap();
     }
+    let master = dir.path().join("data/master.key");
+    let whole = std::fs::read(&master).unwrap();
+    let mut other = whole.clone();
+    other[3] ^= 1;
+    std::fs::write(&master, other).unwrap();
+    found("another master.key", "keys");
+    std::fs::remove_file(&master).unwrap();
+    found("no master.key", "keys");
+    std::fs::write(&master, whole).unwrap();
+    let manifest = dir.path().join("data/events/manifest");
+    let whole = std::fs::read(&manifest).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    found("no manifest", "events");
+    std::fs::write(&manifest, whole).unwrap();
     let output = run(&dir, &["fsck", "--data", "data"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forebay_base::fs::{FileSystem as _, RealFs};
 use forebay_base::rows::RowHasher;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -48,20 +49,38 @@ CREATE INDEX deliveries_by_hook ON deliveries (hook, state, number);
 
 /// Opens the database for writing, and makes it if it does not exist.
 pub(super) fn open(path: &Path) -> Stored<Connection> {
+    if !path.exists() {
+        create(path)?;
+    }
     let connection = Connection::open(path)?;
     tune(&connection)?;
+    verify(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", 1_000)?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
-    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version == 0 && schema_of(&connection)?.is_empty() {
-        connection.execute_batch(&format!(
-            "BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; \
-             PRAGMA user_version = {VERSION}; COMMIT;"
-        ))?;
-    }
-    verify(&connection)?;
     Ok(connection)
+}
+
+/// Makes the database, under another name until it is whole: a file without tables is a damaged one.
+fn create(path: &Path) -> Stored<()> {
+    let new = path.with_extension("new");
+    for left in [&new, &path.with_extension("new-journal")] {
+        if let Err(error) = std::fs::remove_file(left)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(StoreError::Create(error));
+        }
+    }
+    let connection = Connection::open(&new)?;
+    tune(&connection)?;
+    connection.execute_batch(&format!(
+        "BEGIN; {TABLES} PRAGMA application_id = {APPLICATION_ID}; \
+         PRAGMA user_version = {VERSION}; COMMIT;"
+    ))?;
+    connection.close().map_err(|(_, error)| error)?;
+    std::fs::rename(&new, path).map_err(StoreError::Create)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    RealFs.sync_dir(parent.unwrap_or(Path::new("."))).map_err(StoreError::Create)
 }
 
 /// Opens the database to be read, by a program that does not run webhooks.
@@ -87,6 +106,9 @@ fn tune(connection: &Connection) -> rusqlite::Result<()> {
 /// Checks that the database is one of this version, whole, with the tables that belong to it.
 fn verify(connection: &Connection) -> Stored<()> {
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found == 0 && schema_of(connection)?.is_empty() {
+        return Err(StoreError::Damaged { found: "it has no tables".to_owned() });
+    }
     if found != VERSION {
         return Err(StoreError::Version { found, expected: VERSION });
     }
