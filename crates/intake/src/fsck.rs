@@ -454,7 +454,8 @@ fn packed_digest(log: &Log, lsn: u64) -> Result<Digest, String> {
 
 fn file_digest(store: &BlobStore, blob: &BlobRecord) -> Result<Digest, String> {
     let file = store.open_blob(blob.digest).map_err(|error| error.to_string())?;
-    let reader = BlockReader::new(file, blob.size).map_err(|error| error.to_string())?;
+    let reader =
+        BlockReader::new(file, blob.size, blob.digest).map_err(|error| error.to_string())?;
     let mut hasher = Sha256::new();
     let mut at = 0;
     while at < blob.size {

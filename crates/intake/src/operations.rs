@@ -205,7 +205,7 @@ impl Intake {
             BlobLocation::File => {
                 let failed = |source| IntakeError::Blob { act: "open", source };
                 let file = self.inner.shared.blobs.open_blob(blob.digest).map_err(failed)?;
-                let reader = BlockReader::new(file, blob.size);
+                let reader = BlockReader::new(file, blob.size, blob.digest);
                 reader.map(FileBytes::File).map_err(|error| damaged(error.to_string()))
             }
         }

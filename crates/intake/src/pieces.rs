@@ -14,7 +14,8 @@ use forebay_base::checksum::crc32c;
 use forebay_base::fs::DIRECT_ALIGN;
 
 use crate::blob::Staging;
-use crate::blocks::BLOCK_SIZE;
+use crate::blocks::{BLOCK_SIZE, file_end};
+use crate::digest::Digest;
 
 /// Maximum size of a piece, in bytes.
 const PIECE_MAX: usize = 1 << 20;
@@ -67,7 +68,8 @@ pub struct Gathered {
     piece: Piece,
     full: Vec<Piece>,
     spare: Option<Piece>,
-    checksums: Vec<u8>,
+    /// CRC32C of each block.
+    checksums: Vec<u32>,
     size: u64,
 }
 
@@ -105,9 +107,7 @@ impl Gathered {
 
     /// Computes the checksums of the blocks of the current piece.
     fn note_checksums(&mut self) {
-        for block in self.piece.bytes().chunks(BLOCK_SIZE) {
-            self.checksums.extend_from_slice(&crc32c(block).to_le_bytes());
-        }
+        self.checksums.extend(self.piece.bytes().chunks(BLOCK_SIZE).map(crc32c));
     }
 }
 
@@ -140,18 +140,20 @@ impl PieceWriter {
         self.written.take()
     }
 
-    /// Writes the rest and the checksums, syncs, and returns the staged file with the number of the
+    /// Writes the rest and the end of the file, syncs, and returns the staged file with the number of the
     /// blob's bytes.
+    ///
+    /// * `digest`: of these bytes.
     ///
     /// # Errors
     /// The file system's error.
-    pub fn finish(mut self, mut gathered: Gathered) -> io::Result<(Staging, u64)> {
+    pub fn finish(mut self, mut gathered: Gathered, digest: Digest) -> io::Result<(Staging, u64)> {
         for piece in gathered.take_full() {
             self.write(piece)?;
         }
         gathered.note_checksums();
         self.staging.write_end(gathered.piece.bytes())?;
-        self.staging.write_end(&gathered.checksums)?;
+        self.staging.write_end(&file_end(digest, gathered.size, &gathered.checksums))?;
         self.staging.sync()?;
         Ok((self.staging, gathered.size))
     }
@@ -178,8 +180,9 @@ mod tests {
                 gathered.reuse(writer.take_written());
             }
         }
-        let (staging, size) = writer.finish(gathered).unwrap();
-        let reader = BlockReader::new(staging.file(), size).unwrap();
+        let digest = Digest([3; 32]);
+        let (staging, size) = writer.finish(gathered, digest).unwrap();
+        let reader = BlockReader::new(staging.file(), size, digest).unwrap();
         let mut read = Vec::new();
         while (read.len() as u64) < size {
             read.extend_from_slice(&reader.read(read.len() as u64, size).unwrap());

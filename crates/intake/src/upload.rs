@@ -108,7 +108,7 @@ impl Upload {
     pub fn content(&self) -> Result<FileBytes, IntakeError> {
         match &self.bytes {
             NewBytes::Packed(bytes) => Ok(FileBytes::Memory(bytes.clone())),
-            NewBytes::Staged(staging) => BlockReader::new(staging.file(), self.size)
+            NewBytes::Staged(staging) => BlockReader::new(staging.file(), self.size, self.digest)
                 .map(FileBytes::File)
                 .map_err(|source| IntakeError::Blob { act: "read", source }),
         }
@@ -280,7 +280,7 @@ async fn large(
     let (digest, staging) = pipe.finish().await?;
     let bytes = match usize::try_from(size) {
         Ok(small) if small <= shared.options.limits.packed_size_max => {
-            NewBytes::Packed(read_back(staging, size).await?)
+            NewBytes::Packed(read_back(staging, size, digest).await?)
         }
         _ => NewBytes::Staged(staging),
     };
@@ -288,9 +288,9 @@ async fn large(
 }
 
 /// The bytes of a small file that waited on the disk.
-async fn read_back(staging: Staging, size: u64) -> Result<Bytes, IntakeError> {
+async fn read_back(staging: Staging, size: u64, digest: Digest) -> Result<Bytes, IntakeError> {
     let read = blocking::spawn(move || {
-        let reader = BlockReader::new(staging.file(), size)?;
+        let reader = BlockReader::new(staging.file(), size, digest)?;
         let mut bytes = BytesMut::new();
         while (bytes.len() as u64) < size {
             bytes.extend_from_slice(&reader.read(bytes.len() as u64, size)?);
@@ -395,10 +395,11 @@ impl<'a> Pipe<'a> {
         self.hand_over().await?;
         let gathered = self.gather_up().await.map_err(failed_write)?;
         let writer = self.writer.end().await.map_err(failed_write)?;
-        let written = self.bulk.run(move || writer.finish(gathered).map(|(staging, _)| staging));
         let hasher = self.hasher.end().await.map_err(failed_write)?;
-        let staging = joined(written.await).map_err(failed_write)?;
-        Ok((Digest(hasher.finalize().into()), staging))
+        let digest = Digest(hasher.finalize().into());
+        let written = self.bulk.run(move || writer.finish(gathered, digest));
+        let (staging, _) = joined(written.await).map_err(failed_write)?;
+        Ok((digest, staging))
     }
 }
 

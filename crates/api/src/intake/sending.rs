@@ -205,11 +205,11 @@ mod tests {
         let mut gathered = Gathered::default();
         gathered.push(&bytes);
         let writer = PieceWriter::new(store.stage().unwrap());
-        let (staging, size) = writer.finish(gathered).unwrap();
-        let reader = BlockReader::new(staging.file(), size).unwrap();
+        let digest = Digest::of(&bytes);
+        let (staging, size) = writer.finish(gathered, digest).unwrap();
+        let reader = BlockReader::new(staging.file(), size, digest).unwrap();
         let sending = Sending::default();
         let reads = sending.reads.available_permits();
-        let digest = Digest::of(&bytes);
         let begin = || {
             let segments = vec![Segment::Text("head".to_owned()), Segment::Part(0..size)];
             body(reader.clone(), segments, digest, sending.clone())

@@ -72,7 +72,7 @@ pub(super) fn read(shared: &Shared, blob: &BlobRecord) -> Result<Bytes, IntakeEr
                 _ => IntakeError::Blob { act: "read", source },
             };
             let file = shared.blobs.open_blob(blob.digest).map_err(failed)?;
-            let reader = BlockReader::new(file, blob.size).map_err(failed)?;
+            let reader = BlockReader::new(file, blob.size, blob.digest).map_err(failed)?;
             let mut bytes = Vec::new();
             let mut at = 0;
             while at < blob.size.min(TEXT_SIZE_MAX) {
