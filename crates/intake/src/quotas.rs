@@ -16,6 +16,7 @@ use crate::attributes::Attributes;
 use crate::catalogue::{NamespaceRecord, Usage};
 use crate::error::IntakeError;
 use crate::names::Namespace;
+use crate::pending::NameKey;
 
 /// Maximum number of changes to a namespace while what it holds is counted.
 const CHANGES_MAX: usize = 65_536;
@@ -170,22 +171,34 @@ impl Intake {
         self.inner.shared.pending.lock().usages.get(namespace)
     }
 
-    /// Checks that a file of this size would be within the quota of its namespace if its name is new, before
-    /// its bytes are read. The put decides.
+    /// Checks that a file of this size could be within the quota of its namespace, before its bytes are
+    /// read. The put decides: it permits what adds no bytes.
     ///
     /// # Errors
-    /// [`IntakeError::Rejected`] with the code `quota_exceeded`: it would not, even if it replaced the
-    /// largest file.
-    pub fn check_quota(&self, namespace: &Namespace, size: u64) -> Result<(), IntakeError> {
-        let pending = self.inner.shared.pending.lock();
-        let Some(record) = pending.records.records.get(namespace) else { return Ok(()) };
-        match record.quota().bytes {
-            Some(most) if size > most => {
-                let empty = pending.usages.get(namespace).map(|_| Usage::default());
-                check(Some(record), empty, Change::of_put(size, None))
+    /// [`IntakeError::Rejected`] with the code `quota_exceeded`: it would not, even if it were the only file, and
+    /// its name does not have as many bytes already. Others as [`Intake::find`].
+    pub async fn check_quota(&self, key: &NameKey, size: u64) -> Result<(), IntakeError> {
+        let beyond = {
+            let pending = self.inner.shared.pending.lock();
+            let Some(record) = pending.records.records.get(&key.0) else { return Ok(()) };
+            if record.quota().bytes.is_none_or(|most| size <= most) {
+                return Ok(());
             }
-            _ => Ok(()),
+            let empty = pending.usages.get(&key.0).map(|_| Usage::default());
+            check(Some(record), empty, Change::of_put(size, None))
+        };
+        if beyond.is_err() && self.find(key).await?.is_some_and(|stored| stored.record.size >= size)
+        {
+            return Ok(());
         }
+        beyond
+    }
+
+    /// Whether a namespace has a quota.
+    #[must_use]
+    pub fn has_quota(&self, namespace: &Namespace) -> bool {
+        let pending = self.inner.shared.pending.lock();
+        pending.records.records.get(namespace).is_some_and(|record| !record.quota().is_none())
     }
 
     /// Changes the attributes of a namespace as [`Intake::change_namespace`] does, where it may get a quota:

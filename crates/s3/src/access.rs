@@ -21,6 +21,11 @@ impl Caller {
         self.0.permits(Area::Files, bucket)
     }
 
+    /// Returns whether the key reaches some buckets only.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.0.is_limited()
+    }
+
     /// Checks that the key may read from another bucket.
     ///
     /// # Errors

@@ -100,10 +100,18 @@ impl Service {
         }
     }
 
-    pub(crate) async fn delete_bucket(&self, name: &str) -> S3Result<DeleteBucketOutput> {
+    /// * `is_limited`: whether the key reaches some buckets only: it may not lift the quota of one.
+    pub(crate) async fn delete_bucket(
+        &self,
+        name: &str,
+        is_limited: bool,
+    ) -> S3Result<DeleteBucketOutput> {
         // A namespace that only had files vanishes with the last of them.
         self.known.lock().retain(|known| known.as_str() != name);
         let namespace = self.bucket(name).await?;
+        if is_limited && self.intake.has_quota(&namespace) {
+            return Err(s3_error!(AccessDenied, "The key may not remove the quota of the bucket"));
+        }
         let removed = self.intake.remove_namespace(&namespace).await;
         self.known.lock().remove(&namespace);
         match removed {

@@ -114,7 +114,8 @@ impl S3 for Service {
         &self,
         request: S3Request<DeleteBucketInput>,
     ) -> Answer<DeleteBucketOutput> {
-        answer(self.delete_bucket(&request.input.bucket).await)
+        let is_limited = caller(&request).is_some_and(|caller| caller.is_limited());
+        answer(self.delete_bucket(&request.input.bucket, is_limited).await)
     }
 
     async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {

@@ -29,8 +29,6 @@ use crate::idempotency;
 
 /// Maximum number of rejected records reported with their reason.
 const REJECTS_MAX: usize = 20;
-/// Maximum length of an `Idempotency-Key`.
-const KEY_SIZE_MAX: usize = 255;
 /// Maximum length of a stream's name.
 const STREAM_SIZE_MAX: usize = 255;
 /// The stream of events that name none, if the request names none either.
@@ -129,8 +127,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
     let key = idempotency::key(headers).map_err(|text| Problem::bad("idempotency_key", text));
     let Some(value) = key? else { return Ok(None) };
     let bytes = value.as_bytes();
-    let printable = bytes.iter().all(|byte| (0x20..0x7f).contains(byte));
-    if bytes.is_empty() || bytes.len() > KEY_SIZE_MAX || !printable {
+    if !idempotency::is_valid(bytes) {
         let text = "Idempotency-Key must be 1 to 255 printable ASCII characters";
         return Err(Problem::bad("idempotency_key", text));
     }

@@ -39,7 +39,7 @@ const LOOKED_AT_MAX: u64 = 64 << 10;
 /// Delay of a follower after a piece, so that single events are read together.
 const REST: Duration = Duration::from_millis(10);
 /// Time without events after which an empty line is sent, to detect that a client has disconnected.
-const BEAT_EVERY: Duration = Duration::from_secs(15);
+const BEAT_EVERY: Duration = Duration::from_secs(2);
 
 /// Responds with a stream.
 pub(super) fn answer(shared: &Arc<Shared>, mut asked: Params) -> Result<Response, Problem> {

@@ -10,13 +10,15 @@ use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
-use http::Uri;
+use http::{Extensions, Uri};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::details::{self, AttributePatch, given};
 use super::{json, json_body, page_limit, problem, query, unknown_option};
 use crate::answer::no_content;
+use crate::keys::Grant;
+use crate::problem::Problem;
 
 /// Namespaces on a page by default.
 const PAGE: usize = 100;
@@ -93,6 +95,11 @@ impl NamespaceSettings {
         quota.files = self.quota_files.unwrap_or(quota.files);
         quota.bytes = self.quota_bytes.unwrap_or(quota.bytes);
         Ok(NamespaceRecord::with_quota(attributes, quota)?)
+    }
+
+    /// Whether it sets or removes a quota.
+    fn changes_quota(&self) -> bool {
+        self.quota_files.is_some() || self.quota_bytes.is_some()
     }
 
     /// Whether it sets a quota.
@@ -231,19 +238,30 @@ pub(super) async fn put(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    match put_namespace(&intake, &namespace, body).await {
-        Ok(response) => response,
+    match put_namespace(&intake, &namespace, is_limited(&parts.extensions), body).await {
+        Ok(Some(response)) => response,
+        Ok(None) => Problem::KEY_LIMIT.answer(&parts.headers),
         Err(error) => problem::answer(&error, &parts.headers),
     }
 }
 
+/// Returns whether the key of a request is limited to some namespaces: it may not lift the quota of one.
+fn is_limited(extensions: &Extensions) -> bool {
+    extensions.get::<Grant>().is_some_and(Grant::is_limited)
+}
+
+/// Returns `None` if the key may not change the quota.
 async fn put_namespace(
     intake: &Intake,
     namespace: &str,
+    is_limited: bool,
     body: Body,
-) -> Result<Response, IntakeError> {
+) -> Result<Option<Response>, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
+    if is_limited && settings.changes_quota() {
+        return Ok(None);
+    }
     let change = |attributes, _| settings.apply(attributes);
     let created = if settings.limits() {
         intake.limit_namespace(&namespace, change).await?
@@ -252,7 +270,7 @@ async fn put_namespace(
     };
     let record = intake.namespace_record(&namespace).await?;
     let answer = FileNamespaceAnswer::of(intake, &FileNamespace { namespace, record });
-    Ok(json(if created { 201 } else { 200 }, to_json(&answer)))
+    Ok(Some(json(if created { 201 } else { 200 }, to_json(&answer))))
 }
 
 pub(super) async fn delete(
@@ -260,16 +278,25 @@ pub(super) async fn delete(
     Path(namespace): Path<String>,
     request: Request,
 ) -> Response {
-    match delete_namespace(&intake, &namespace).await {
-        Ok(response) => response,
+    match delete_namespace(&intake, &namespace, is_limited(request.extensions())).await {
+        Ok(Some(response)) => response,
+        Ok(None) => Problem::KEY_LIMIT.answer(request.headers()),
         Err(error) => problem::answer(&error, request.headers()),
     }
 }
 
-async fn delete_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
+/// Returns `None` if the key may not remove the quota with the namespace.
+async fn delete_namespace(
+    intake: &Intake,
+    namespace: &str,
+    is_limited: bool,
+) -> Result<Option<Response>, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
+    if is_limited && intake.has_quota(&namespace) {
+        return Ok(None);
+    }
     if !intake.remove_namespace(&namespace).await? {
         return Err(missing(&namespace));
     }
-    Ok(no_content())
+    Ok(Some(no_content()))
 }

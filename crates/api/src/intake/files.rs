@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use forebay_intake::Condition;
 use forebay_intake::Intake;
 use forebay_intake::IntakeError;
 use forebay_intake::NameKey;
@@ -62,10 +63,12 @@ async fn put_file(
     }
     let mut body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     let size = declared_size(headers).filter(|_| !body.is_encoded());
-    if let Some(size) = size {
-        intake.check_quota(&key.0, size)?;
-    }
     let keyed = claim(intake, headers).await?;
+    // What the put decides may be another answer if it was answered before, or depends on the file there.
+    let decides_later = keyed.is_answered() || condition != Condition::None;
+    if let Some(size) = size.filter(|_| !decides_later) {
+        intake.check_quota(&key, size).await?;
+    }
     let upload = intake.receive(&mut body, size).await?;
     let print = || {
         let stored = attributes.to_bytes();

@@ -10,7 +10,7 @@
 //! Invariants: documents are sent in their order, each once, beginning after the cursor or with those stored
 //! after the request; a document that changes after it was sent is sent again, or its end; a client that stops
 //! can continue with the cursor of the last line, and before the first one with that of the header; while
-//! nothing happens, an empty line every 15 s shows that the connection is alive; an error aborts the body.
+//! nothing happens, an empty line every 2 s shows that the connection is alive; an error aborts the body.
 
 use std::io;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) const FOLLOWERS_MAX: usize = 256;
 /// Documents sent at a time.
 const STEP: PageLimits = PageLimits { rows_max: 500, bytes_max: 1 << 20 };
 /// Time without documents after which an empty line is sent.
-const BEAT_EVERY: Duration = Duration::from_secs(15);
+const BEAT_EVERY: Duration = Duration::from_secs(2);
 
 /// One line.
 #[derive(Debug, Serialize)]

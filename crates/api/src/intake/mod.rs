@@ -164,6 +164,11 @@ enum Turn {
 }
 
 impl Keyed {
+    /// Whether the request was answered before.
+    fn is_answered(&self) -> bool {
+        matches!(self, Self::Answered { .. })
+    }
+
     /// Compares the request with the one that its key belongs to.
     ///
     /// * `print`: computes its fingerprint; not called without a key.

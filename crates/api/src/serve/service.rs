@@ -29,6 +29,7 @@ use super::protocol::{Protocol, Refusal};
 use super::shares::Full;
 use super::shutdown::Stage;
 use super::{auth, login, presign, request_id};
+use crate::idempotency;
 use crate::keys::Grant;
 use crate::problem::Problem;
 
@@ -172,6 +173,7 @@ async fn behind_gate(
         Ok(None) => {}
         Ok(Some(grant)) => {
             presign::strip(&mut request);
+            idempotency::bind(request.headers_mut(), &String::from_utf8_lossy(&grant.id));
             request.extensions_mut().insert(grant);
         }
     }

@@ -73,8 +73,8 @@ async fn begin_one(
         headers::check_body(headers)?;
         transfer::check_size(length, 0, declared)?;
     }
-    if let (Some((namespace, _)), Some(size)) = (&described.key, length) {
-        served.intake.check_quota(namespace, size)?;
+    if let (Some(key), Some(size)) = (&described.key, length) {
+        served.intake.check_quota(key, size).await?;
     }
     let checksum = headers::checksum(headers)?;
     let kind = match described.concat {

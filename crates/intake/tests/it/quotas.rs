@@ -113,9 +113,12 @@ fn a_declared_size_beyond_the_whole_quota_is_refused_before_the_bytes_are_read()
     let house = House::with(|_| {});
     block_on(async {
         let intake = &house.intake;
+        put(intake, "q", "large", &[1; 1_001]).await.unwrap();
         limit(intake, "q", None, Some(1_000)).await;
-        assert!(is_over(intake.check_quota(&namespace("q"), 1_001)));
-        intake.check_quota(&namespace("q"), 1_000).unwrap();
-        intake.check_quota(&namespace("other"), u64::MAX).unwrap();
+        assert!(is_over(intake.check_quota(&key("q", "new"), 1_001).await));
+        assert!(is_over(intake.check_quota(&key("q", "large"), 1_002).await));
+        intake.check_quota(&key("q", "large"), 1_001).await.unwrap();
+        intake.check_quota(&key("q", "new"), 1_000).await.unwrap();
+        intake.check_quota(&key("other", "new"), u64::MAX).await.unwrap();
     });
 }
