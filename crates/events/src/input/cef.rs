@@ -148,8 +148,8 @@ impl<'a> Fields<'a> {
         let when = || time::text(&value(), Some(now_ms));
         match key {
             b"rt" => self.times[0] = when(),
-            b"end" => self.times[1] = when(),
-            b"start" => self.times[2] = when(),
+            b"start" => self.times[1] = when(),
+            b"end" => self.times[2] = when(),
             b"FTNTFGTeventtime" => self.times[3] = when(),
             b"dtz" => self.zone = value(),
             b"src" => self.addresses[0] = address(&value()),

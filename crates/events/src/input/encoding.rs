@@ -65,8 +65,8 @@ pub enum EncodingError {
     },
 }
 
-/// Binary formats by their first bytes.
-const BINARY: [(&[u8], &str, &str); 10] = [
+/// Formats whose records are no lines, by their first bytes.
+const BINARY: [(&[u8], &str, &str); 11] = [
     (b"\xff\xfe", "text in UTF-16", "convert it to UTF-8 first"),
     (b"\xfe\xff", "text in UTF-16", "convert it to UTF-8 first"),
     (b"BZh", "compressed with bzip2", "decompress it first"),
@@ -76,6 +76,7 @@ const BINARY: [(&[u8], &str, &str); 10] = [
     (b"PAR1", "a Parquet file", "convert it to NDJSON first"),
     (b"ElfFile\x00", "a Windows event log (EVTX)", "convert it to XML or JSON first"),
     (b"LPKSHHRH", "a file of systemd-journald", "export it with journalctl -o json"),
+    (b"__CURSOR=", "in the export format of journald", "export it with journalctl -o json"),
     (b"SQLite format 3\x00", "an SQLite database", "export it to NDJSON first"),
 ];
 

@@ -270,7 +270,8 @@ fn level(text: &[u8], plain: bool) -> Option<(Severity, &str)> {
             || ended && (marked || capitals)
             || index == 0 && (plain || capitals)
             || plain && capitals;
-        if placed && let Some(level) = severity::word(name).or_else(|| severity::postgresql(word)) {
+        let found = severity::word(name).or_else(|| severity::postgresql(word));
+        if let Some(level) = found.filter(|_| placed && (bracketed || !severity::is_plain(name))) {
             return Some((level, module));
         }
         // `STATEMENT:  select ...`: what follows is the message.

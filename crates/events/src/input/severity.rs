@@ -40,6 +40,13 @@ pub(super) fn word(word: &str) -> Option<Severity> {
     WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, severity)| *severity)
 }
 
+/// Whether a word for a severity is a plain word of messages, too: only in a field or in brackets it is one.
+pub(super) fn is_plain(word: &str) -> bool {
+    const PLAIN: [&str; 8] =
+        ["ok", "low", "medium", "moderate", "high", "important", "other", "very high"];
+    PLAIN.iter().any(|plain| plain.eq_ignore_ascii_case(word))
+}
+
 /// Syslog's severities, 0 (emergency) to 7 (debug).
 pub(super) fn syslog(code: u8) -> Severity {
     match code {

@@ -48,7 +48,7 @@ pub struct Query {
     pub host: Option<String>,
     /// Only events that name an address in each of these, wherever they name it.
     pub ips: Vec<Subnet>,
-    /// Only events of at least this severity, by code; `Other` counts as the highest.
+    /// Only events of at least this severity. `Other` is none of the scale: only `Other` asks for it.
     pub severity_min: Option<Severity>,
     /// The raw bytes contain all of these.
     pub contains: Vec<Vec<u8>>,
@@ -94,7 +94,9 @@ impl Query {
         same(&self.stream, tags.stream)
             && same(&self.kind, tags.kind)
             && same(&self.host, tags.host)
-            && self.severity_min.is_none_or(|least| tags.severity >= least)
+            && self.severity_min.is_none_or(|least| {
+                tags.severity == least || tags.severity > least && tags.severity != Severity::Other
+            })
     }
 
     /// Whether the addresses that an event names match.

@@ -128,6 +128,27 @@ fn a_loki_push_is_its_lines() {
 }
 
 #[test]
+fn a_declared_level_precedes_what_a_word_of_a_text_suggests() {
+    for (line, with_label, without) in [
+        ("2020-01-01T00:00:00Z info started", "high", "informational"),
+        ("2020-01-01T00:00:00Z other time", "high", "unknown"),
+        ("2020-01-01T00:00:00Z low disk", "high", "unknown"),
+        ("2020-01-01T00:00:00Z high load", "high", "unknown"),
+        ("2020-01-01T00:00:00Z [HIGH] load", "high", "high"),
+        ("plain text", "high", "unknown"),
+        ("level=info order=1", "informational", "informational"),
+    ] {
+        for (label, expected) in [(r#""level":"error""#, with_label), ("", without)] {
+            let push = format!(
+                r#"{{"streams":[{{"stream":{{{label}}},"values":[["1709294400123456789","{line}"]]}}]}}"#
+            );
+            let found = descriptions(&[&push]);
+            assert!(found[0].contains(&format!(" {expected} ")), "{line} {label}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn a_bad_element_of_an_envelope_is_one_reject_and_affects_no_other() {
     let push = r#"{"streams":[{"stream":{},"values":[["1709294400123456789","l1"],[1],["1709294400123456789","l2"],["1709294400123456789","l3",{"t":7}],"l4"]},{"stream":{}},7,{"stream":{"job":7},"values":[["1709294400123456789","l5"]]},{"stream":{},"values":[["1709294400123456789","l6"]]}]}"#;
     let line = "raw -|-|-|- unknown 2024-03-01T12:00:00.123456789Z";

@@ -157,7 +157,10 @@ impl Kept {
                 let mut words = std::str::from_utf8(event.raw).unwrap().split(' ');
                 words.any(|word| word.parse().is_ok_and(|ip| subnet.contains(ip)))
             })
-            && query.severity_min.is_none_or(|least| event.tags.severity >= least)
+            && query.severity_min.is_none_or(|least| {
+                event.tags.severity >= least
+                    && event.tags.severity != forebay_events::Severity::Other
+            })
             && query.contains.iter().all(has)
             && query.words.iter().all(|words| crate::store_queries::has_words(words, event.raw))
             && query.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))

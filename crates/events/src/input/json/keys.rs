@@ -116,8 +116,7 @@ slots! {
         "transactiontime" "transactiondate" "transactiontimestamp" "logintime" "logindate"
         "logintimestamp" "loginat" "logontime" "authtime" "authtimestamp" "signintime"
         "signindatetime" "reporttime" "reportedat" "reportedtime" "reporteddate" "reporttimestamp"
-        "recordedat" "recordtime" "recorddate" "recordtimestamp" "recordcreationtime"
-        "timestamprecorded" "sentat" "senttime" "sentdate" "sentdatetime" "senttimestamp" "sentts"
+        "sentat" "senttime" "sentdate" "sentdatetime" "senttimestamp" "sentts"
         "operationtime" "operationdate" "operationtimestamp" "changetime" "changedat" "changedate"
         "requestdate" "requestdatetime" "requesttimeepoch" "executiontime" "executedat"
         "executiondate" "performedat" "performedon" "timestampderived" "servertime"
@@ -129,6 +128,8 @@ slots! {
         "creationdate" "createdon" "createdtimestamp" "createdts" "creationtimestamp" "createts"
         "createdms" "datecreated" "datecreate" "createtimestamp" "creationdatetime"
         "creationtimestampms" "createdutc" "createddatetimeutc" "inserttimestamp" "dateadded";
+    Recorded = "recordedat" "recordtime" "recorddate" "recordtimestamp" "recordcreationtime"
+        "timestamprecorded";
     EventCreated = "event.created" "event.createdat" "event.creationtime";
     Attributes = "attributes.createdat" "attributes.timestamp" "attributes.time"
         "attributes.eventtime" "attributes.created" "attributes.createtime" "data.createdat"

@@ -41,7 +41,7 @@ const TIMES: [Slot; 27] = [
     Slot::IdTime,
 ];
 /// Times that are less certain than a date and a time of day in two fields.
-const LATER: [Slot; 21] = [
+const LATER: [Slot; 22] = [
     Slot::CreationTime,
     Slot::Published,
     Slot::ActivityDateTime,
@@ -60,6 +60,7 @@ const LATER: [Slot; 21] = [
     Slot::AccessTime,
     Slot::Attributes,
     Slot::Created,
+    Slot::Recorded,
     Slot::EventStart,
     Slot::Start,
     Slot::EventCreated,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::lines::envelope;
 use super::{Parser, looks_like_json};
-use crate::event::{Draft, TimeSource};
+use crate::event::{Draft, Severity, TimeSource};
 use crate::input::json::{Element, Read};
 use crate::input::text::fitting;
 use crate::input::time::{self, When};
@@ -26,17 +26,20 @@ impl Parser {
                     owned(self.inner(line, object).map_err(|error| reject(error, line))?)
                 }
             };
+            let severity = match (known.severity, read.severity) {
+                (Severity::Unknown, own) => own,
+                (declared, Severity::Unknown) => declared,
+                // A field of the line is of the event, but a word of a text only suggests a level.
+                (declared, _) if is_text(&read) => declared,
+                (_, own) => own,
+            };
             let fill = |own: Cow<'a, str>, shared| if own.is_empty() { shared } else { own };
             Draft {
                 kind: fill(read.kind, known.kind),
                 host: fill(read.host, known.host),
                 collector: fill(read.collector, known.collector),
                 ip: read.ip.or(known.ip),
-                severity: if read.severity == crate::Severity::Unknown {
-                    known.severity
-                } else {
-                    read.severity
-                },
+                severity,
                 attributes: known.attributes,
                 ..read
             }
@@ -113,6 +116,11 @@ impl Parser {
         }
         draft
     }
+}
+
+/// Whether a line has no fields.
+fn is_text(draft: &Draft<'_>) -> bool {
+    draft.format == Format::Raw.name()
 }
 
 /// The JSON object that is the message of a syslog line.

@@ -37,6 +37,9 @@ impl When {
         if self.zoned {
             return Some(self);
         }
+        // `(GMT-5:00)Eastern Time(US & Canada)`: the offset precedes a description.
+        let offset = text.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let text = offset.map_or(text, |(offset, _)| offset);
         let mut cursor = Cursor { rest: text.as_bytes() };
         if let Some(offset) = cursor.zone().filter(|_| cursor.rest.is_empty()) {
             return Some(Self::exact(self.ns - offset * 1_000_000_000));
