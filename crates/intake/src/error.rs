@@ -69,6 +69,16 @@ pub enum OpenError {
         /// The fault.
         found: String,
     },
+    /// The document database was not used with this log.
+    #[error(
+        "{path} belongs to another data directory; put back the document database of this one, or move \
+         the file away if the log still has every document: then the next start builds it again",
+        path = path.display()
+    )]
+    DocumentsForeign {
+        /// The database.
+        path: PathBuf,
+    },
     /// The document database is missing entries that the log no longer holds.
     #[error(
         "the document database ends before the log's oldest entry: it holds entries up to \

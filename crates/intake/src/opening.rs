@@ -18,7 +18,7 @@ use forebay_sqlite::SqliteSink;
 
 use crate::apply::replay;
 use crate::blob::{BlobStore, Swept};
-use crate::catalogue::{Catalogue, CatalogueReader};
+use crate::catalogue::{Catalogue, CatalogueReader, Companions, Erasures};
 use crate::documents::flatten::Bounds;
 use crate::documents::forward::{Memory, Outbox, Remembered};
 use crate::documents::view::{Held, Writer};
@@ -189,12 +189,44 @@ pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<()
     }
 }
 
+/// Clears a catalogue that was used with another log: what it says of files is not about this one's.
+///
+/// # Errors
+/// [`OpenError::DocumentsForeign`]: the document database is not the one that was used with this log.
+fn check_companions(
+    opened: &mut Opened,
+    documents: &SqliteSink,
+    own: Companions,
+) -> Result<(), OpenError> {
+    let known = opened.catalogue.companions();
+    let is_foreign = known.log != 0 && known.log != own.log;
+    let is_same = known.documents == own.documents;
+    // A new database is filled from the log, or refused because that is not possible.
+    if known.documents != 0 && documents.position().is_some() && is_same == is_foreign {
+        return Err(OpenError::DocumentsForeign { path: documents.path().to_owned() });
+    }
+    if is_foreign {
+        tracing::warn!("the catalogue belongs to another log: it is built again from this one");
+        let cleared = opened.catalogue.clear();
+        cleared
+            .and_then(|()| opened.catalogue.set_erasures(Erasures::default()))
+            .map_err(OpenError::Catalogue)?;
+        (opened.seen, opened.is_rebuilt) = (0, true);
+    }
+    Ok(())
+}
+
 /// Brings the catalogue up to date with the log, from its own position or from the beginning.
+///
+/// * `documents`: the database that is used beside it.
 pub(crate) fn catch_up(
-    opened: Opened,
+    mut opened: Opened,
+    documents: &SqliteSink,
     log: &Log,
     report: &mut StartReport,
 ) -> Result<Catalogue, OpenError> {
+    let own = Companions::of(log.id(), documents.identity().0);
+    check_companions(&mut opened, documents, own)?;
     let Opened { mut catalogue, seen, is_rebuilt } = opened;
     report.catalogue_rebuilt = is_rebuilt;
     check_holds(log, "catalogue", seen)?;
@@ -207,6 +239,16 @@ pub(crate) fn catch_up(
     let from = Lsn(position).max(log.start());
     let replayed = replay(log, &mut catalogue, from).map_err(OpenError::Replay)?;
     report.catalogue_entries = replayed.entries;
+    if catalogue.companions() != own {
+        match catalogue.set_companions(own) {
+            Err(error) if !space::catalogue_passes(&error.source) => {
+                return Err(OpenError::Catalogue(error));
+            }
+            // The next start does it.
+            Err(error) => tracing::warn!(%error, "cannot record the log of the catalogue"),
+            Ok(()) => {}
+        }
+    }
     Ok(catalogue)
 }
 

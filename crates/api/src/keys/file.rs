@@ -142,6 +142,11 @@ impl KeyFile {
     /// # Errors
     /// [`KeyError::Unknown`]: there is none. [`KeyError::Ambiguous`]: several have the name.
     pub fn revoke(&self, id_or_name: &str) -> Result<Record, KeyError> {
+        let unknown = || KeyError::Unknown { id: id_or_name.to_owned(), path: self.path.clone() };
+        // The lock would create the directory.
+        if self.read()?.is_none() {
+            return Err(unknown());
+        }
         let _turn = self.lock()?;
         let mut keys = self.read()?.unwrap_or_default();
         let by_id = keys.iter().position(|key| key.id == id_or_name);
@@ -150,10 +155,7 @@ impl KeyFile {
             named.map(|(at, _)| at).partition(|at| keys[*at].revoked.is_none());
         let at = match (&by_id, valid.as_slice(), revoked.first()) {
             (Some(at), ..) | (None, [at], _) | (None, [], Some(at)) => at,
-            (None, [], None) => {
-                let id = id_or_name.to_owned();
-                return Err(KeyError::Unknown { id, path: self.path.clone() });
-            }
+            (None, [], None) => return Err(unknown()),
             (None, several, _) => {
                 let ids: Vec<_> = several.iter().map(|at| keys[*at].id.as_str()).collect();
                 let name = id_or_name.to_owned();

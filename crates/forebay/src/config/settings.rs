@@ -206,7 +206,8 @@ settings! {
         /// Routing rules of new files, each CONDITIONS -> ACTIONS. The first that matches applies.
         /// Conditions: name=, type=, from= (namespace; all are patterns with * and ?), category=,
         /// size_min= and size_max=. Actions: namespace= (only where the request names none),
-        /// tag.NAME= and keep= (time after which the file is deleted).
+        /// tag.NAME= and keep= (time after which the file is deleted, at least 1m). Separate
+        /// several rules by commas.
         rules("intake.rules"): Rules = "";
     }
     /// An external database that receives every document too. Without `url` there is none.

@@ -58,6 +58,7 @@ pub use list::FileFilter;
 pub use namespace::{NamespaceRecord, Quota, Usage, Versioning};
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
 pub use report::{NamespaceSums, SharedContent};
+pub(crate) use state::Companions;
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +251,7 @@ pub struct AppliedChange {
 }
 
 /// Which documents were erased from the log.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Erasures {
     documents_erased: u64,
     documents_bound: u64,
@@ -408,6 +409,22 @@ impl Catalogue {
         self.change("record what was erased", |_, state| {
             let Erasures { documents_erased, documents_bound, extents_at } = known;
             *state = State { documents_erased, documents_bound, extents_at, ..*state };
+            Ok(((), true))
+        })
+    }
+
+    /// What it was used with so far.
+    pub(crate) fn companions(&self) -> Companions {
+        self.state.companions
+    }
+
+    /// Records what it is used with.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub(crate) fn set_companions(&mut self, companions: Companions) -> Result<(), CatalogueError> {
+        self.change("record the log of the catalogue", |_, state| {
+            state.companions = companions;
             Ok(((), true))
         })
     }

@@ -28,11 +28,31 @@ pub(super) struct State {
     pub(super) documents_bound: u64,
     /// Position of the newest entry that says what the document database held; 0 if there is none.
     pub(super) extents_at: u64,
+    /// What it is used with.
+    pub(super) companions: Companions,
     pub(super) files: RowSet,
     pub(super) blobs: RowSet,
     pub(super) requests: RowSet,
     pub(super) namespaces: RowSet,
     pub(super) versions: RowSet,
+}
+
+/// The log and the document database that a catalogue is used with: the beginnings of their ids, 0 where that is
+/// not known yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Companions {
+    /// The log.
+    pub(crate) log: u64,
+    /// The document database.
+    pub(crate) documents: u64,
+}
+
+impl Companions {
+    pub(crate) fn of(log: [u8; 16], documents: [u8; 16]) -> Self {
+        let mark =
+            |id: [u8; 16]| id.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)).max(1);
+        Self { log: mark(log), documents: mark(documents) }
+    }
 }
 
 /// What `meta` holds.
@@ -50,13 +70,15 @@ pub(super) enum StoredState {
 }
 
 impl State {
-    fn values(&self) -> [(&'static str, i64); 15] {
+    fn values(&self) -> [(&'static str, i64); 17] {
         [
             (SCHEMA, SCHEMA_VERSION),
             ("position", self.position.cast_signed()),
             ("documents_erased", self.documents_erased.cast_signed()),
             ("documents_bound", self.documents_bound.cast_signed()),
             ("extents_at", self.extents_at.cast_signed()),
+            ("log", self.companions.log.cast_signed()),
+            ("documents", self.companions.documents.cast_signed()),
             ("files", self.files.count.cast_signed()),
             ("files_digest", self.files.digest.cast_signed()),
             ("blobs", self.blobs.count.cast_signed()),
@@ -80,6 +102,11 @@ impl State {
             documents_erased: number("documents_erased")?,
             documents_bound: number("documents_bound")?,
             extents_at: number("extents_at")?,
+            // Absent before they were recorded.
+            companions: Companions {
+                log: number("log").unwrap_or(0),
+                documents: number("documents").unwrap_or(0),
+            },
             files: set("files", "files_digest")?,
             blobs: set("blobs", "blobs_digest")?,
             requests: set("requests", "requests_digest")?,

@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_base::fs::sim::{Rng, SimFs};
+use forebay_intake::documents::decide::Wish;
 use forebay_intake::fsck::fsck;
-use forebay_intake::{Intake, OpenError};
+use forebay_intake::{Condition, Intake, OpenError};
 
 use crate::crash::Setup;
 use crate::crash_oracle::Oracle;
-use crate::support::{CATALOGUE, DOCUMENTS, block_on, directory};
+use crate::requests::put_if;
+use crate::support::{
+    CATALOGUE, DOCUMENTS, block_on, copy, directory, findings, key, post, remove,
+};
 
 /// Everything as it was at one moment.
 struct Moment {
@@ -110,4 +114,48 @@ fn no_view_that_a_power_cut_leaves_shows_what_the_log_has_lost() {
         }
         assert!(refused > 0, "{durability}: an old log under newer views was taken");
     }
+}
+
+#[test]
+fn views_of_another_directory_are_built_again_or_refused() {
+    let dirs = [directory(), directory()];
+    for (dir, text) in dirs.iter().zip(["one", "two"]) {
+        let intake = crate::support::open(dir.path()).unwrap();
+        block_on(async {
+            let body = format!("{{\"text\":\"{text}\"}}");
+            post(&intake, "t", Wish::Auto, &body).await;
+            put_if(&intake, &key("n", text), text.as_bytes(), Condition::None).await.unwrap();
+        });
+        intake.close().unwrap();
+    }
+    let [own, other] = dirs.each_ref().map(|dir| dir.path());
+    let copies = directory();
+    let place = |name: &str| copies.path().join(name);
+    for (name, views) in [
+        ("catalogue", &[CATALOGUE][..]),
+        ("documents", &[DOCUMENTS]),
+        ("both", &[CATALOGUE, DOCUMENTS]),
+    ] {
+        std::fs::create_dir_all(place(name)).unwrap();
+        copy(own, &place(name));
+        for view in views {
+            remove(&place(name), view);
+            copy_view(view, other, &place(name));
+        }
+    }
+    for name in ["documents", "both"] {
+        let opened = crate::support::open(&place(name)).map(drop);
+        assert!(matches!(opened, Err(OpenError::DocumentsForeign { .. })), "{name}: {opened:?}");
+    }
+    let intake = crate::support::open(&place("catalogue")).unwrap();
+    block_on(async {
+        assert!(intake.find(&key("n", "one")).await.unwrap().is_some());
+        assert!(intake.find(&key("n", "two")).await.unwrap().is_none());
+    });
+    intake.close().unwrap();
+    assert_eq!(findings(&place("catalogue")), Vec::<String>::new());
+    // Without the other's database the own log fills a new one.
+    remove(&place("documents"), DOCUMENTS);
+    crate::support::open(&place("documents")).unwrap().close().unwrap();
+    assert_eq!(findings(&place("documents")), Vec::<String>::new());
 }
