@@ -12,8 +12,11 @@
 //!  "columns": [{"name": "id", "type": "bigint"}],
 //!  "files": [{"name": "part-LOAD-UNIT.parquet", "rows": 10, "bytes": 812}],
 //!  "next": null, "is_switching": false,
-//!  "load": {..}, "entries": [{..}], "dead": [], "runs": 1}
+//!  "load": {..}, "entries": [{..}], "dead": [], "runs": 1, "checksum": "64 digits"}
 //! ```
+//!
+//! `checksum` is the SHA-256 of all bytes before the comma in front of it. It comes last and nothing
+//! follows it, so no byte of the ledger can change unnoticed. Ledgers of earlier builds have none.
 
 use forebay_pgcopy::Column;
 use serde::{Deserialize, Serialize};
@@ -26,6 +29,11 @@ use forebay_sdk::error::ConnectorError;
 const VERSION: u32 = 1;
 /// Maximum size of a ledger, in bytes.
 pub(super) const LEDGER_SIZE_MAX: u64 = 256 << 20;
+/// Size of the end of a ledger from the comma in front of the checksum, in bytes.
+const CHECKSUM_SIZE: usize = r#","checksum":""}"#.len() + 64;
+/// What to do about a ledger that is damaged.
+const RESTORE: &str = "nothing was changed. Restore it from a backup, or move the stream's directory and its \
+                       state in `_forebay` elsewhere to copy everything again";
 
 /// The contents of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +60,10 @@ pub(super) struct Ledger {
     /// read.
     #[serde(default)]
     pub(super) runs: u64,
+    /// Read, so that a ledger that has one elsewhere than at its end is recognized. The encoding
+    /// appends it.
+    #[serde(default, skip_serializing)]
+    checksum: Option<String>,
 }
 
 /// A column of the files.
@@ -95,14 +107,21 @@ impl Ledger {
             entries: Vec::new(),
             dead: Vec::new(),
             runs: 0,
+            checksum: None,
         }
     }
 
     /// Reads a ledger.
     pub(super) fn decode(bytes: &[u8], place: &str) -> Result<Self, ConnectorError> {
         let refused = |found: String| ConnectorError::data(place, found);
-        let ledger: Self = serde_json::from_slice(bytes)
-            .map_err(|error| refused(format!("it is not a ledger of files: {error}")))?;
+        let is_sealed = is_sealed(bytes);
+        let mut ledger: Self = serde_json::from_slice(bytes)
+            .map_err(|error| refused(format!("it is not a ledger of files: {error}; {RESTORE}")))?;
+        if ledger.checksum.take().is_some() && !is_sealed {
+            return Err(refused(format!(
+                "it is damaged: its contents do not match its checksum; {RESTORE}"
+            )));
+        }
         if ledger.version != VERSION {
             let version = ledger.version;
             return Err(refused(format!(
@@ -114,10 +133,16 @@ impl Ledger {
 
     /// The ledger's bytes.
     pub(super) fn encode(&self) -> Result<Vec<u8>, ConnectorError> {
-        serde_json::to_vec(self).map_err(|error| ConnectorError::Refused {
+        let encoded = serde_json::to_vec(self).map_err(|error| ConnectorError::Refused {
             act: "encode the ledger of files".into(),
             source: error.into(),
-        })
+        });
+        let mut bytes = encoded?;
+        // The brace at the end, which follows the checksum now.
+        bytes.pop();
+        let checksum = checksum(&bytes);
+        bytes.extend_from_slice(&checksum);
+        Ok(bytes)
     }
 
     /// Starts a load. Files that an abandoned load prepared become invalid.
@@ -140,6 +165,17 @@ impl Ledger {
     pub(super) fn has(&self, load: &Load) -> bool {
         self.load.as_ref().is_some_and(|it| it.id == load.id)
     }
+}
+
+/// The end of a ledger whose other bytes are these.
+fn checksum(before: &[u8]) -> Vec<u8> {
+    format!(",\"checksum\":\"{}\"}}", hex::encode(Sha256::digest(before))).into_bytes()
+}
+
+/// Whether a ledger ends with the checksum of its other bytes.
+fn is_sealed(bytes: &[u8]) -> bool {
+    let before = bytes.len().checked_sub(CHECKSUM_SIZE).and_then(|at| bytes.split_at_checked(at));
+    before.is_some_and(|(before, end)| end == checksum(before))
 }
 
 /// The columns in the form of the ledger.

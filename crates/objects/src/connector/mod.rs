@@ -8,7 +8,7 @@
 //! | `parquet`, `csv`, `ndjson` | the formats |
 //! | `source` | reads files |
 //! | `destination`, `target`, `writer` | writes files |
-//! | `ledger` | which files are valid |
+//! | `ledger`, `damage` | which files are valid, and whether it agrees with those that exist |
 //! | `store`, `disk`, `bucket` | storing the files of a destination |
 //!
 //! A written directory contains only files of complete, committed units. The ledger
@@ -18,6 +18,7 @@
 mod bucket;
 mod compress;
 mod csv;
+mod damage;
 mod destination;
 mod disk;
 mod format;

@@ -2,7 +2,8 @@
 //!
 //! A unit is written as one staged file. To commit it, the file is published, and then the ledger
 //! is replaced by one that lists it: this makes the unit valid. A run that is killed in between
-//! leaves a file that the ledger does not list, which the next load removes before it starts.
+//! leaves a file that the ledger does not list, which the next load removes before it starts, once
+//! it has found the ledger to be intact (`damage.rs`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use forebay_sdk::run::Context;
 use forebay_sdk::settings::{NewColumn, RemovedColumn, TargetSettings, WriteMode};
 use tokio::sync::Mutex;
 
+use super::damage::{self, Unlisted};
 use super::format::{Layout, Part, Reading};
 use super::ledger::{self, Ledger, PartFile, file_name};
 use super::location::{Listed, Location};
@@ -52,7 +54,7 @@ pub(super) struct Shared {
     pub(super) schema: SchemaRef,
     pub(super) is_replace: bool,
     pub(super) context: Context,
-    settings: TargetSettings,
+    pub(super) settings: TargetSettings,
     /// The current ledger. The lock is held while it is replaced: that is its purpose.
     ledger: Mutex<Known>,
 }
@@ -217,6 +219,11 @@ fn check_columns(
 }
 
 impl Shared {
+    /// The ledger that is stored; an empty one without a version if there is none.
+    pub(super) async fn read_ledger(&self) -> Result<(Ledger, Option<Version>)> {
+        read_ledger(&*self.store, &self.settings).await
+    }
+
     /// The stream, for messages.
     pub(super) fn stream(&self) -> &str {
         &self.settings.stream
@@ -227,7 +234,7 @@ impl Shared {
         let mut known = self.ledger.lock().await;
         let (ledger, version) = match known.ledger.take() {
             Some(ledger) => ledger,
-            None => read_ledger(&*self.store, &self.settings).await?,
+            None => self.read_ledger().await?,
         };
         if known.runs.is_some_and(|runs| runs != ledger.runs) {
             return Err(ConnectorError::Refused {
@@ -283,7 +290,7 @@ impl Shared {
 
     /// Completes a switch if one was started.
     async fn settle(&self) -> Result<()> {
-        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+        let (ledger, _) = self.read_ledger().await?;
         let Some(next) = ledger.next.filter(|_| ledger.is_switching) else { return Ok(()) };
         let names = next.files.iter().map(|file| file.name.clone()).collect();
         self.store.switch(names).await?;
@@ -298,12 +305,13 @@ impl Shared {
             Ok(())
         })
         .await?;
-        self.sweep().await
+        self.sweep(Unlisted::Remove).await
     }
 
-    /// Removes what killed runs left: files of loads that the ledger does not list.
-    async fn sweep(&self) -> Result<()> {
-        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+    /// Removes what killed runs left: files of loads that the ledger does not list. `shown` is
+    /// what may be done with those where readers look.
+    async fn sweep(&self, shown: Unlisted) -> Result<()> {
+        let (ledger, _) = self.read_ledger().await?;
         let next = ledger.next.as_ref().map_or(&[][..], |next| &next.files);
         let rooms = [
             (Room::Shown, &ledger.files[..]),
@@ -312,6 +320,9 @@ impl Shared {
             (Room::Staging, &[]),
         ];
         for (room, named) in rooms {
+            if room == Room::Shown && shown == Unlisted::Keep {
+                continue;
+            }
             let named: HashSet<&str> = named.iter().map(|file| &*file.name).collect();
             let left = self.store.list(room).await?.into_iter().map(|file| file.name);
             let left = left.filter(|name| !named.contains(&**name));
@@ -355,7 +366,7 @@ impl Shared {
     /// Writes a file without rows if the stream would have no file, so that its readers find the
     /// columns.
     async fn columns_only(&self, load: &Load) -> Result<Option<PartFile>> {
-        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+        let (ledger, _) = self.read_ledger().await?;
         let files = ledger.next.as_ref().map_or(&ledger.files, |next| &next.files);
         if !self.layout.keeps_columns() || !files.is_empty() || !ledger.has(load) {
             return Ok(None);
@@ -398,6 +409,7 @@ impl Target for FileTarget {
         let shared = &self.shared;
         // Earlier knowledge is void: another run may have written since.
         *shared.ledger.lock().await = Known::default();
+        let unlisted = shared.check_damage(load).await?;
         shared.settle().await?;
         shared.check_foreign().await?;
         let columns = ledger::kept(&shared.columns);
@@ -411,7 +423,7 @@ impl Target for FileTarget {
         };
         let runs = shared.change(begin).await?;
         shared.ledger.lock().await.runs = Some(runs);
-        shared.sweep().await
+        shared.sweep(unlisted).await
     }
 
     async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
@@ -453,7 +465,11 @@ impl Target for FileTarget {
     }
 
     async fn content(&self) -> Result<ContentHash> {
-        let (ledger, _) = read_ledger(&*self.shared.store, &self.shared.settings).await?;
+        let (ledger, version) = self.shared.read_ledger().await?;
+        let (store, into) = (&*self.shared.store, &*self.shared.settings.into);
+        if version.is_none() {
+            damage::refuse_orphans(store, into).await?;
+        }
         // While files replace others, the new ones are valid, and are in one room or the other.
         let (files, rooms) = match ledger.next.filter(|_| ledger.is_switching) {
             Some(next) => (next.files, &[Room::Shown, Room::Next][..]),
@@ -468,10 +484,7 @@ impl Target for FileTarget {
         let mut hasher = Hasher::new(&self.shared.columns)?;
         for file in files {
             let Some((room, found)) = listed.remove(&(file.name.clone(), file.bytes)) else {
-                let name = self.shared.store.display(Room::Shown, &file.name);
-                let found =
-                    format!("the ledger lists it with {} bytes, but it does not exist", file.bytes);
-                return Err(ConnectorError::data(name, found));
+                return Err(damage::absent(store, Room::Shown, &file, into));
             };
             let shared = Arc::clone(&self.shared);
             hasher = blocking(move || {

@@ -24,15 +24,20 @@ use super::super::target::{FileTarget, read_ledger};
 
 /// When the store fails: at a step of this number, before or after it was taken. From then on it is gone.
 #[derive(Debug, Clone)]
-struct Fault {
+pub(super) struct Fault {
     at: usize,
     is_after: bool,
     steps: Arc<AtomicUsize>,
 }
 
 impl Fault {
-    fn never() -> Self {
-        Self { at: usize::MAX, is_after: false, steps: Arc::default() }
+    pub(super) fn never() -> Self {
+        Self::at(usize::MAX)
+    }
+
+    /// Before this step.
+    pub(super) fn at(at: usize) -> Self {
+        Self { at, is_after: false, steps: Arc::default() }
     }
 
     /// Takes a step.
@@ -127,14 +132,14 @@ const NONE: &str = "none";
 const LOADS: [&str; 3] = ["first", "second", "third"];
 
 /// What is loaded, where.
-struct Trial {
+pub(super) struct Trial {
     path: std::path::PathBuf,
-    settings: TargetSettings,
+    pub(super) settings: TargetSettings,
     columns: Vec<Column>,
 }
 
 impl Trial {
-    fn new(path: &std::path::Path, write_mode: WriteMode) -> Self {
+    pub(super) fn new(path: &std::path::Path, write_mode: WriteMode) -> Self {
         let columns = acceptance::plain_columns();
         let settings = TargetSettings {
             pipeline: "p".into(),
@@ -183,7 +188,7 @@ impl Trial {
     }
 
     /// Starts the load, or continues it, until it is finished.
-    async fn run(&self, id: &str, fault: &Fault) -> Result<()> {
+    pub(super) async fn run(&self, id: &str, fault: &Fault) -> Result<()> {
         let store = self.store(fault);
         let (ledger, _) = read_ledger(&*store, &self.settings).await?;
         let same = ledger.load.as_ref().is_some_and(|load| load.id == id);
@@ -224,7 +229,7 @@ impl Trial {
     }
 
     /// What the ledger counts, by reading it.
-    async fn content(&self) -> ContentHash {
+    pub(super) async fn content(&self) -> ContentHash {
         let settings = json!({ "path": self.path });
         let layout: Arc<dyn Layout> =
             Arc::new(ParquetLayout::new(&serde_json::from_value(settings).unwrap()));
@@ -235,7 +240,7 @@ impl Trial {
         target.content().await.unwrap()
     }
 
-    fn hash(&self, loads: &[&str]) -> ContentHash {
+    pub(super) fn hash(&self, loads: &[&str]) -> ContentHash {
         let mut hasher = Hasher::new(&self.columns).unwrap();
         for id in loads {
             for (_, batch) in self.units(id) {
@@ -246,7 +251,7 @@ impl Trial {
     }
 
     /// That the directory has the files of the ledger and no others of ours, and nothing waits.
-    async fn check_files(&self) {
+    pub(super) async fn check_files(&self) {
         let store = self.store(&Fault::never());
         let (ledger, _) = read_ledger(&*store, &self.settings).await.unwrap();
         let mut named: Vec<String> = ledger.files.into_iter().map(|file| file.name).collect();
@@ -263,7 +268,7 @@ impl Trial {
 }
 
 /// A directory in memory, where there is one: every step of every load is synced.
-fn scratch() -> tempfile::TempDir {
+pub(super) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
@@ -313,6 +318,27 @@ async fn appending_continues_after_every_interruption_with_nothing_lost_or_doubl
 #[tokio::test]
 async fn replacing_continues_after_every_interruption_with_nothing_lost_or_doubled() {
     interrupt(WriteMode::Replace).await;
+}
+
+#[tokio::test]
+async fn the_first_load_continues_after_every_interruption() {
+    for write_mode in [WriteMode::Append, WriteMode::Replace] {
+        for is_after in [false, true] {
+            for at in 0.. {
+                let directory = scratch();
+                let trial = Trial::new(directory.path(), write_mode);
+                let fault = Fault { at, is_after, steps: Arc::default() };
+                let interrupted = trial.run("first", &fault).await;
+                trial.run("first", &Fault::never()).await.unwrap();
+                assert_eq!(trial.content().await, trial.hash(&["first"]), "step {at}");
+                trial.check_files().await;
+                if interrupted.is_ok() {
+                    assert!(at > 10, "the load has steps");
+                    break;
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

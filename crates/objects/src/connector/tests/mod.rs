@@ -1,6 +1,7 @@
 //! Files pass the acceptance suite, and what is particular to them.
 
 mod bucket;
+mod damage;
 mod interrupted;
 mod sources;
 
