@@ -99,12 +99,13 @@ fn letter(
     error: &tokio_postgres::Error,
 ) -> Result<DeadRow> {
     let tuple = tuples.get(rows.start).and_then(|tuple| batch.get(tuple.bytes.clone()));
-    let reason = match error.as_db_error() {
-        Some(error) => match error.detail() {
+    let reason = match (loader.null_in_key(error), error.as_db_error()) {
+        (Some(reason), _) => reason,
+        (None, Some(error)) => match error.detail() {
             Some(detail) => format!("{}: {detail}", error.message()),
             None => error.message().to_owned(),
         },
-        None => chain(error).to_string(),
+        (None, None) => chain(error).to_string(),
     };
     let row = tuple.map(|tuple| json(loader, tuple)).transpose()?.unwrap_or_default();
     let position = format!("{} row {}", loader.unit(), loader.seen + rows.start as u64 + 1);

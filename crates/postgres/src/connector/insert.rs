@@ -28,6 +28,7 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
             format!("rows do not have {width} columns"),
         ));
     }
+    check_key(loader, &fields)?;
     let rows_max = (PARAMETERS_MAX / width).clamp(1, ROWS_MAX);
     // With nothing but a key to write, a row whose key is there is left out.
     let leaves_out =
@@ -45,6 +46,22 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
         let stored = done.map_err(|error| refused(loader.act(), error))?;
         if !leaves_out {
             loader.check(Stored { stored, sent: rows as u64 })?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a row of an upsert whose key has a NULL: every run would add it again.
+fn check_key(loader: &Loader, fields: &[Option<&[u8]>]) -> Result<()> {
+    let settings = &loader.shared.settings;
+    if settings.write_mode != WriteMode::Upsert {
+        return Ok(());
+    }
+    for (at, column) in loader.shared.columns.iter().enumerate() {
+        let is_key = settings.primary_key.contains(&column.name);
+        let mut values = fields.iter().skip(at).step_by(loader.shared.columns.len());
+        if is_key && values.any(Option::is_none) {
+            return Err(ConnectorError::data(loader.act(), loader.null_is_in(&column.name)));
         }
     }
     Ok(())

@@ -17,11 +17,12 @@ use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Context, Phase};
 use forebay_sdk::settings::{LoadMethod, OnDataError, TargetSettings, WriteMode};
 use futures_util::future::try_join;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Statement};
 
 use super::connect::{Pool, refused};
 use super::ledger::{Ledger, share_lock};
-use super::sql::{TableName, assignments, idents};
+use super::sql::{TableName, assignments, ident, idents};
 use crate::bulk::{Copy, Stored};
 
 /// State shared by the writers of a table.
@@ -39,10 +40,17 @@ impl Shared {
     pub(super) async fn client(&self) -> Result<Client> {
         self.pool.client(Some(&self.context.phases)).await
     }
+
+    /// Whether a column of this name is written.
+    fn has(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.name == name)
+    }
 }
 
 /// A separate table for the rows of an upsert, dropped with the transaction.
 const UPSERT_TABLE: &str = "pg_temp.forebay_upsert";
+/// Its name in errors of the server.
+const UPSERT_NAME: &str = "forebay_upsert";
 
 /// Writes one unit.
 pub(super) struct Loader {
@@ -75,6 +83,11 @@ impl Loader {
                  with no data",
                 into.sql()
             ));
+            // No two NULL are equal: such a row would be added again by every run.
+            for key in shared.settings.primary_key.iter().filter(|key| shared.has(key)) {
+                let key = ident(key);
+                begin.push_str(&format!("; alter table {UPSERT_TABLE} alter {key} set not null"));
+            }
         }
         let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
         // The staging table of an upsert.
@@ -103,6 +116,31 @@ impl Loader {
     /// The operation, for errors.
     pub(super) fn act(&self) -> String {
         format!("write {} ({})", self.into, self.unit)
+    }
+
+    /// The reason if the server refused a row of an upsert because its key has a NULL.
+    pub(super) fn null_in_key(&self, error: &tokio_postgres::Error) -> Option<String> {
+        let error = error.as_db_error()?;
+        let is_key = *error.code() == SqlState::NOT_NULL_VIOLATION;
+        let column = error.column().filter(|_| is_key && error.table() == Some(UPSERT_NAME))?;
+        Some(self.null_is_in(column))
+    }
+
+    /// The reason if a column of the key has a NULL, in the words of SQLite.
+    pub(super) fn null_is_in(&self, column: &str) -> String {
+        let into = &self.into;
+        format!(
+            "NOT NULL constraint failed: {into}.{column}; a row without a value in `primary_key` \
+             cannot be found again by an upsert"
+        )
+    }
+
+    /// The error of a refused COPY.
+    fn failed(&self, error: tokio_postgres::Error) -> ConnectorError {
+        match self.null_in_key(&error) {
+            Some(found) => ConnectorError::data(self.act(), found),
+            None => refused(self.act(), error),
+        }
     }
 
     /// Whether a refused row is skipped instead of failing the run.
@@ -190,7 +228,7 @@ impl Loader {
         }
         let Some(copy) = &mut self.copy else { return Err(ConnectorError::Stopped) };
         let sent = copy.send(tuples, hash.rows).await;
-        sent.map_err(|error| refused(self.act(), error))?;
+        sent.map_err(|error| self.failed(error))?;
         self.hash.merge(hash);
         Ok(())
     }
@@ -198,7 +236,7 @@ impl Loader {
     /// Ends the unit's one COPY, and merges the rows of an upsert.
     async fn end_copy(&mut self) -> Result<()> {
         let Some(copy) = self.copy.take() else { return Ok(()) };
-        let act = |error| refused(self.act(), error);
+        let act = |error| self.failed(error);
         let rows = copy.finish().await.map_err(act)?;
         self.check(rows)?;
         if self.shared.settings.write_mode == WriteMode::Upsert {

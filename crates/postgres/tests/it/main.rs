@@ -16,3 +16,4 @@ mod postgres;
 mod replace;
 mod source;
 mod standby;
+mod upsert;
