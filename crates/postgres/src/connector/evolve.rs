@@ -180,10 +180,15 @@ impl Evolution {
         }
         if there.pg_type.name != column.sql_type {
             let wire = here;
+            // What a destination without a type of the source has instead: what a domain is made of.
+            let base = catalog::built_in(&written.wire).map(|(base, _)| base);
+            let base = base.as_deref().unwrap_or(&column.sql_type);
             match target.schema_evolution.type_change {
                 // The table's type can hold every value of the source's.
                 _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
-                _ if is_longer(&there.pg_type.name, &column.sql_type) => {}
+                _ if wire == written.wire && there.pg_type.name == base => {}
+                _ if is_longer(&there.pg_type.name, &column.sql_type)
+                    || is_longer(&there.pg_type.name, base) => {}
                 _ if widens(&column.wire, &wire) => {
                     written.wire = wire;
                     self.is_same = false;

@@ -61,3 +61,36 @@ fn rows_with_a_null_in_the_key_of_an_upsert_are_set_aside_or_skipped_by_every_ru
         }
     }
 }
+
+#[test]
+fn a_domain_that_the_destination_lacks_is_compared_with_what_it_is_made_of() {
+    let Some(databases) = Databases::new() else { return };
+    databases.src(
+        "create schema s1; create domain s1.dnum as numeric(10,3) check (value > 0); \
+         create domain s1.dtext as varchar(5); create domain s1.dtime as timestamp(0); \
+         create table t (id int, n s1.dnum, x s1.dtext, at s1.dtime, many s1.dnum[]); \
+         insert into t values (1, 1.125, 'ab', '2024-01-02 03:04:05', '{2.5,3.125}')",
+    );
+    let append = json!({ "write_mode": "append" });
+    let copy = Copy::new(json!({ "name": "t" }), "t", append.clone());
+    for load in ["load-1", "load-2"] {
+        databases.runtime.block_on(copy.run(&databases, load)).unwrap_or_else(|error| {
+            panic!("{load}: {}", chain(&error));
+        });
+    }
+    let rows = "select string_agg(t::text, ' ') from t";
+    let row = databases.src(rows);
+    assert_eq!(databases.dst(rows), format!("{row} {row}"));
+    // A table with less room is refused as before.
+    databases
+        .dst("create table less (id int, n numeric(9,3), x text, at timestamp, many numeric[])");
+    let copy = Copy::new(json!({ "name": "t" }), "less", append.clone());
+    let refused = databases.runtime.block_on(copy.run(&databases, "load-1")).unwrap_err();
+    assert!(chain(&refused).contains("is numeric(9,3), but s1.dnum in the source"), "{refused}");
+    databases.dst(
+        "create table more (id int, n numeric(12,3), x text, at timestamp, many numeric(10,3)[])",
+    );
+    let copy = Copy::new(json!({ "name": "t" }), "more", append);
+    databases.runtime.block_on(copy.run(&databases, "load-1")).unwrap();
+    assert_eq!(databases.dst("select string_agg(t::text, ' ') from more t"), row);
+}
