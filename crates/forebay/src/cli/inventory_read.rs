@@ -219,8 +219,9 @@ pub(super) fn descendants(args: &DescendantsArgs) -> anyhow::Result<Exit> {
     let by = if pricer.is_some() { SortBy::Cost } else { SortBy::default() };
     let order = Order::from(by).priced(pricer.as_ref());
     let order = filter.class.map_or(order, |class| order.in_class(class));
-    // The prefix itself is not counted.
-    let below = node.below_where(args.of.bytes(), filter).skip(1);
+    let mut below = node.below_where(args.of.bytes(), filter);
+    // The prefix itself is not counted. What it reports is the damage of its own children.
+    below.next().transpose()?;
     let below = below.take(args.limit.unwrap_or(usize::MAX));
     let found =
         below.map(|found| found.map(|found| (found.prefix, found.node)).map_err(Into::into));

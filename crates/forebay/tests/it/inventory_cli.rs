@@ -173,6 +173,30 @@ fn damage_to_an_index_is_reported_as_json_as_well() {
 }
 
 #[test]
+fn damage_below_a_prefix_is_never_an_empty_list_of_its_descendants() {
+    let dir = TempDir::new().unwrap();
+    indexed(&dir);
+    let descendants = ["inventory", "descendants", "--index", "index", "--json"];
+    assert!(!run_ok(&dir, &descendants).is_empty());
+    let path = dir.path().join("index/nodes.1");
+    let sound = fs::read(&path).unwrap();
+    let mut reported = 0;
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x55;
+        fs::write(&path, bytes).unwrap();
+        let output = run(&dir, &descendants);
+        if output.status.success() {
+            assert!(!output.stdout.is_empty(), "byte {at}");
+        } else {
+            assert!(stderr(&output).contains("damaged"), "byte {at}: {}", stderr(&output));
+            reported += 1;
+        }
+    }
+    assert!(reported > 0);
+}
+
+#[test]
 fn the_browser_requires_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);
