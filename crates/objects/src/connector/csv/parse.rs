@@ -99,8 +99,7 @@ impl<'a> Records<'a> {
             let delimiter = self.delimiter;
             let buffer = self.text.fill()?;
             if buffer.is_empty() {
-                self.cut_return();
-                return Ok(End::Record);
+                return self.end_plain(End::Record);
             }
             let end = memchr::memchr2(delimiter, b'\n', buffer);
             let (taken, rest) = buffer.split_at(end.unwrap_or(buffer.len()));
@@ -110,21 +109,28 @@ impl<'a> Records<'a> {
             self.text.consume(consumed);
             self.check_size()?;
             match ended_by {
-                Some(b'\n') => {
-                    self.cut_return();
-                    return Ok(End::Record);
-                }
-                Some(_) => return Ok(End::Field),
+                Some(b'\n') => return self.end_plain(End::Record),
+                Some(_) => return self.end_plain(End::Field),
                 None => {}
             }
         }
     }
 
-    /// Removes the first half of a line end.
-    fn cut_return(&mut self) {
+    /// Removes the first half of a line end, and refuses any other: lines that end with it alone
+    /// would be one record, and a file of them nothing but a header.
+    fn end_plain(&mut self, end: End) -> Result<End, ConnectorError> {
         let before = self.fields.last().map_or(0, |field| field.end);
-        if self.bytes.len() > before && self.bytes.last() == Some(&b'\r') {
+        if end == End::Record && self.bytes.len() > before && self.bytes.last() == Some(&b'\r') {
             self.bytes.pop();
+        }
+        let field = self.bytes.get(before..).unwrap_or_default();
+        match memchr::memchr(b'\r', field) {
+            None => Ok(end),
+            Some(_) => Err(self.found(format!(
+                "field {} has a carriage return that no line feed follows; end the lines of the \
+                 file with a line feed (`tr '\\r' '\\n'` if none has one), or quote the field",
+                self.fields.len() + 1
+            ))),
         }
     }
 

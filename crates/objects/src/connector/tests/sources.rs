@@ -476,6 +476,24 @@ proptest! {
     }
 }
 
+#[test]
+fn lines_that_end_with_a_carriage_return_alone_are_refused() {
+    for (text, field) in [
+        (&b"id,name\r1,a\r2,b\r"[..], "line 1: field 2"),
+        (b"id\r1\r2\r", "line 1: field 1"),
+        (b"id,name\n1,a\r2,b\r", "line 2: field 2"),
+        (b"id,name\r\n1,a\r\r\n", "line 2: field 2"),
+        (b"id,name\n1\r,a\n", "line 2: field 1"),
+    ] {
+        let found = read_bytes("a.csv", text).unwrap_err();
+        assert!(found.contains(field), "{found}");
+        assert!(found.contains("a carriage return that no line feed follows"), "{found}");
+        assert!(found.contains("tr '\\r' '\\n'"), "{found}");
+    }
+    let quoted = read_bytes("a.csv", b"id,name\r\n1,\"a\rb\"\r\n").unwrap();
+    assert_eq!(quoted[0][1].as_deref(), Some("a\rb"));
+}
+
 /// Writes texts into one page of a Parquet file.
 fn write_parquet(path: &Path, texts: arrow::array::ArrayRef) {
     let batch = RecordBatch::try_from_iter([("a", texts)]).unwrap();
