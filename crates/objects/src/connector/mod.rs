@@ -28,6 +28,7 @@ mod ledger;
 mod list;
 mod location;
 mod ndjson;
+mod number;
 mod opened;
 mod parquet;
 mod settings;

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use flate2::read::MultiGzDecoder;
-use forebay_pgcopy::Column;
 use forebay_pgcopy::column::schema;
+use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::values::read::Builder;
+use forebay_sdk::values::read::{Builder, Wanted};
 use forebay_sdk::values::{time, types};
 
 use super::format::Reading;
+use super::number::{is_changed_by_float, is_float, is_numeric, is_plain};
 use super::opened::Opened;
 use super::settings::Compression;
 
@@ -137,6 +138,9 @@ fn zstd<R: Read>(
 /// Collects rows into batches of a stream's columns.
 pub(super) struct Collecting {
     pub(super) builders: Vec<Builder>,
+    /// The columns whose numbers must not lose digits: an inferred type of which no one decided that
+    /// it may round.
+    exact: Vec<bool>,
     schema: SchemaRef,
     rows: usize,
     size: usize,
@@ -144,13 +148,40 @@ pub(super) struct Collecting {
 }
 
 impl Collecting {
-    pub(super) fn new(reading: &Reading<'_>) -> Self {
+    /// `given`: the columns whose types the settings have.
+    pub(super) fn new(reading: &Reading<'_>, given: &BTreeMap<String, String>) -> Self {
+        let is_exact =
+            |column: &Column| column.wire == Wire::Float8 && !given.contains_key(&column.name);
         Self {
             builders: reading.columns.iter().map(Builder::new).collect(),
+            exact: reading.columns.iter().map(is_exact).collect(),
             schema: Arc::new(schema(reading.columns)),
             rows: 0,
             size: 0,
             batch_size: reading.batch_size,
+        }
+    }
+
+    /// Appends a text to a column.
+    pub(super) fn text(&mut self, at: usize, text: &str) -> Result<(), Wanted> {
+        self.check(at, text)?;
+        self.builders.get_mut(at).map_or(Ok(()), |builder| builder.text(text))
+    }
+
+    /// Appends the JSON of a value to a column.
+    pub(super) fn json(&mut self, at: usize, json: &str) -> Result<(), Wanted> {
+        self.check(at, json.trim_matches('"'))?;
+        self.builders.get_mut(at).map_or(Ok(()), |builder| builder.json(json))
+    }
+
+    /// Refuses a number that would become another one.
+    fn check(&self, at: usize, text: &str) -> Result<(), Wanted> {
+        match self.exact.get(at).is_some_and(|is_exact| *is_exact) && is_changed_by_float(text) {
+            true => {
+                let shown: String = text.chars().take(60).collect();
+                Err(format!("{shown:?} would lose digits as double precision"))
+            }
+            false => Ok(()),
         }
     }
 
@@ -187,6 +218,8 @@ const FLOAT: u8 = 8;
 const DATE: u8 = 16;
 const TIMESTAMP: u8 = 32;
 const TIMESTAMPTZ: u8 = 64;
+/// Numbers with exponents, of which a double would lose digits.
+const WIDE: u8 = 128;
 
 impl Seen {
     /// Examines a value.
@@ -198,9 +231,10 @@ impl Seen {
             }
         };
         rule_out(BOOL, &|| matches!(text, "true" | "false" | "True" | "False" | "TRUE" | "FALSE"));
-        rule_out(INT, &|| is_plain_number(text, false) && text.parse::<i64>().is_ok());
-        rule_out(NUMERIC, &|| is_plain_number(text, true));
+        rule_out(INT, &|| is_plain(text, false) && text.parse::<i64>().is_ok());
+        rule_out(NUMERIC, &|| is_plain(text, true));
         rule_out(FLOAT, &|| is_float(text));
+        rule_out(WIDE, &|| is_numeric(text));
         rule_out(DATE, &|| time::read_date(text).is_some());
         rule_out(TIMESTAMP, &|| time::read_timestamp(text, false).is_some());
         rule_out(TIMESTAMPTZ, &|| time::read_timestamp(text, true).is_some());
@@ -213,6 +247,7 @@ impl Seen {
             (INT, "bigint"),
             (NUMERIC, "numeric"),
             (FLOAT, "double precision"),
+            (WIDE, "numeric"),
             (DATE, "date"),
             (TIMESTAMP, "timestamp"),
             (TIMESTAMPTZ, "timestamptz"),
@@ -220,24 +255,6 @@ impl Seen {
         let fits = names.iter().find(|(bit, _)| self.any && self.not & bit == 0);
         fits.map_or("text", |(_, name)| name)
     }
-}
-
-/// Digits without leading zeros, which would be lost, and a point if that is allowed.
-fn is_plain_number(text: &str, with_point: bool) -> bool {
-    let unsigned = text.strip_prefix('-').unwrap_or(text);
-    let (whole, fraction) = match unsigned.split_once('.') {
-        Some((whole, fraction)) if with_point => (whole, fraction),
-        _ => (unsigned, "0"),
-    };
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'))
-}
-
-/// A number with a point or an exponent, not a word that parses as one.
-fn is_float(text: &str) -> bool {
-    let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
-    let is_named = matches!(text, "NaN" | "Infinity" | "-Infinity");
-    is_named || (is_plain_number(mantissa, true) && text.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
 /// The columns of these names and types, except where types are given.

@@ -117,7 +117,7 @@ impl Format for CsvFormat {
             true => Some(places(reading, &self.header(&mut records)?)?),
             false => None,
         };
-        let mut collecting = Collecting::new(reading);
+        let mut collecting = Collecting::new(reading, &self.given);
         while let Some(record) = records.next()? {
             let count = columns.as_ref().map_or(0, Places::count);
             if record.is_blank() && count != 1 {
@@ -134,17 +134,20 @@ impl Format for CsvFormat {
             let size = record.size();
             let mut refused = None;
             for ((value, is_quoted), place) in record.fields().zip(&places.of_field) {
-                let Some(builder) = place.and_then(|at| collecting.builders.get_mut(at)) else {
-                    continue;
-                };
-                if !is_quoted && value == self.null {
-                    builder.null();
-                } else if let Err(wanted) = builder.text(value) {
-                    match value.is_empty() && is_quoted {
-                        // Some programs quote everything: an empty field that is not a text is
-                        // NULL.
-                        true => builder.null(),
-                        false => refused = refused.or(place.map(|at| (at, wanted))),
+                let Some(at) = *place else { continue };
+                let is_null = !is_quoted && value == self.null;
+                let taken =
+                    if is_null { Ok(false) } else { collecting.text(at, value).map(|()| true) };
+                match taken {
+                    Ok(true) => {}
+                    // Some programs quote everything: an empty field that is not a text is NULL.
+                    Err(wanted) if !(value.is_empty() && is_quoted) => {
+                        refused = refused.or(Some((at, wanted)));
+                    }
+                    _ => {
+                        if let Some(builder) = collecting.builders.get_mut(at) {
+                            builder.null();
+                        }
                     }
                 }
             }

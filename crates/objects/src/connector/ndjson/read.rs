@@ -130,7 +130,7 @@ impl Format for NdjsonFormat {
             index: index.collect(),
             is_projection: reading.is_projection,
             null_is_json: self.null_is_json,
-            collecting: Collecting::new(reading),
+            collecting: Collecting::new(reading, &self.given),
             has: vec![false; reading.columns.len()],
             problem: None,
         };
@@ -232,7 +232,7 @@ impl Object<'_> {
             builder.null();
             return Ok(());
         }
-        builder.json(value.get()).map_err(|wanted| {
+        self.collecting.json(at, value.get()).map_err(|wanted| {
             format!("column {key:?}: {wanted}; specify another type in `columns`")
         })
     }
