@@ -118,13 +118,56 @@ impl Shape {
             (DataType::Decimal256(..), Wire::Numeric) => numerics_of(array, column),
             (DataType::Utf8, Wire::Text) if padded_to(column).is_some() => padded(array, column),
             (from, wire) if *from == wire.data_type() => Ok(Arc::clone(array)),
-            (_, wire) => cast_with_options(array, &wire.data_type(), &options)
-                .map_err(|error| unfit(column, error)),
+            (from, wire) if is_lossless(from, &wire.data_type()) => {
+                cast_with_options(array, &wire.data_type(), &options)
+                    .map_err(|error| unfit(column, error))
+            }
+            (from, wire) => Err(unfit(
+                column,
+                format!("is {from} where {} was planned; cast it in the query", wire.data_type()),
+            )),
         });
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let rows = RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &rows)
             .map_err(|error| ConnectorError::data("the result of the query", error.to_string()))
+    }
+}
+
+/// Whether a cast changes no value: it may only fail.
+fn is_lossless(from: &DataType, to: &DataType) -> bool {
+    use DataType::{
+        Date32, Date64, Decimal32, Decimal64, Decimal128, Decimal256, Duration, FixedSizeList,
+        Float16, Float32, Float64, Interval, LargeList, LargeListView, List, ListView, Null,
+        Time32, Time64, Timestamp,
+    };
+    match (from, to) {
+        (Null, _) | (Float16, Float32 | Float64) | (Float32, Float64) => true,
+        (DataType::Dictionary(_, from), to) => is_lossless(from, to),
+        (DataType::RunEndEncoded(_, from), to) => is_lossless(from.data_type(), to),
+        (from, Decimal128(..) | Decimal256(..)) if from.is_integer() => true,
+        (
+            Decimal32(_, from) | Decimal64(_, from) | Decimal128(_, from) | Decimal256(_, from),
+            Decimal128(_, to) | Decimal256(_, to),
+        ) => from <= to,
+        // The engine has nanoseconds only for its clock and for constants.
+        (Timestamp(_, from), Timestamp(_, to)) => from.is_some() == to.is_some(),
+        (Date32 | Date64, Date32) | (Time32(_) | Time64(_), Time64(_)) => true,
+        (Interval(_) | Duration(_), Interval(_)) => true,
+        (
+            List(from)
+            | ListView(from)
+            | LargeList(from)
+            | LargeListView(from)
+            | FixedSizeList(from, _),
+            List(to),
+        ) => is_lossless(from.data_type(), to.data_type()),
+        (from, to) => {
+            from == to
+                || (from.is_integer() && to.is_integer())
+                || (from.is_string() && to.is_string())
+                || (from.is_binary() && to.is_binary())
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`arithmetic`] | `+ - * /` of numbers, and the sign |
 //! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
 //! | [`total`], [`groups`] | `sum` and `avg` |
+//! | [`alike`] | the casts of operands of different types |
 //! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
 //! | [`time`] | dates with intervals, comparisons of intervals, seconds |
 //! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
@@ -21,6 +22,7 @@
 //! * Quotients and averages of decimals have [`QUOTIENT_SCALE`] digits after the point, as far as
 //!   the type has room for them, and are rounded half away from zero.
 
+mod alike;
 mod arithmetic;
 mod cast;
 mod finite;
@@ -79,64 +81,64 @@ pub(super) fn register(session: &SessionContext) {
     session.add_analyzer_rule(Arc::new(Casts));
 }
 
-/// The plan with exact operators.
+/// The plan with exact operators, and with the casts that operands of different types need: the types
+/// of its columns are those of its values.
 ///
 /// # Errors
 /// The types of an expression do not go together.
 pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|plan| {
         time::refuse_keys(&plan)?;
-        rewritten(plan, &|expr, schema| {
-            time::refuse_comparison(&expr, schema)?;
-            let types = |left: &Expr, right: &Expr| (left.get_type(schema), right.get_type(schema));
-            match expr {
-                Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                    let (Ok(of_left), Ok(of_right)) = types(&left, &right) else {
-                        return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr {
-                            left,
-                            op,
-                            right,
-                        })));
-                    };
-                    let operands = time::operands(op, (&left, &of_left), (&right, &of_right))?;
-                    if let Some((left, right)) = operands {
-                        let (left, right) = (Box::new(left), Box::new(right));
-                        let made = BinaryExpr { left, op, right };
-                        return Ok(Transformed::yes(Expr::BinaryExpr(made)));
-                    }
-                    match Arithmetic::of(op, &of_left, &of_right) {
-                        Some(exact) => Ok(Transformed::yes(exact.call(vec![*left, *right]))),
-                        None => {
-                            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
-                        }
-                    }
-                }
-                Expr::Negative(of) => match of.get_type(schema) {
-                    Ok(it) if it.is_integer() => {
-                        Ok(Transformed::yes(Arithmetic::negate().call(vec![*of])))
-                    }
-                    _ => Ok(Transformed::no(Expr::Negative(of))),
-                },
-                Expr::ScalarFunction(call) => {
-                    refuse_inexact(call.name(), &call.args, schema)?;
-                    dialect::refuse_pattern(&call)?;
-                    if let Some(seconds) = time::seconds(&call, schema)? {
-                        return Ok(Transformed::yes(seconds));
-                    }
-                    match Finite::of(&call.func) {
-                        Some(finite) => Ok(Transformed::yes(finite.call(call.args))),
-                        None => Ok(Transformed::no(Expr::ScalarFunction(call))),
-                    }
-                }
-                Expr::AggregateFunction(call) => {
-                    refuse_inexact(call.func.name(), &call.params.args, schema)?;
-                    Ok(Transformed::no(Expr::AggregateFunction(call)))
-                }
-                other => Ok(Transformed::no(other)),
-            }
-        })
+        let plan = rewritten(plan, &|expr, schema| {
+            let made = operated(expr, schema)?;
+            alike::coerced(made.data, schema)
+        })?;
+        plan.map_data(alike::joined)
     })?;
     Ok(plan.data)
+}
+
+/// An expression with exact operators.
+fn operated(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    time::refuse_comparison(&expr, schema)?;
+    let types = |left: &Expr, right: &Expr| (left.get_type(schema), right.get_type(schema));
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let (Ok(of_left), Ok(of_right)) = types(&left, &right) else {
+                return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
+            };
+            let operands = time::operands(op, (&left, &of_left), (&right, &of_right))?;
+            if let Some((left, right)) = operands {
+                let (left, right) = (Box::new(left), Box::new(right));
+                let made = BinaryExpr { left, op, right };
+                return Ok(Transformed::yes(Expr::BinaryExpr(made)));
+            }
+            match Arithmetic::of(op, &of_left, &of_right) {
+                Some(exact) => Ok(Transformed::yes(exact.call(vec![*left, *right]))),
+                None => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+            }
+        }
+        Expr::Negative(of) => match of.get_type(schema) {
+            Ok(it) if it.is_integer() => Ok(Transformed::yes(Arithmetic::negate().call(vec![*of]))),
+            _ => Ok(Transformed::no(Expr::Negative(of))),
+        },
+        Expr::ScalarFunction(call) => {
+            refuse_inexact(call.name(), &call.args, schema)?;
+            dialect::refuse_pattern(&call)?;
+            if let Some(seconds) = time::seconds(&call, schema)? {
+                return Ok(Transformed::yes(seconds));
+            }
+            match Finite::of(&call.func) {
+                Some(finite) => Ok(Transformed::yes(finite.call(call.args))),
+                None => Ok(Transformed::no(Expr::ScalarFunction(call))),
+            }
+        }
+        Expr::AggregateFunction(call) => {
+            refuse_inexact(call.func.name(), &call.params.args, schema)?;
+            Ok(Transformed::no(Expr::AggregateFunction(call)))
+        }
+        other => Ok(Transformed::no(other)),
+    }
 }
 
 /// Refuses a function that would lose digits of its arguments.

@@ -38,7 +38,8 @@ fn is_interval(of: &DataType) -> bool {
     matches!(of, DataType::Interval(_))
 }
 
-fn is_comparison(op: Operator) -> bool {
+/// Whether an operator compares its operands.
+pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
