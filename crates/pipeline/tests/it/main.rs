@@ -1,5 +1,6 @@
 //! Whole pipelines, from the file that describes them to what is at their destination.
 
+mod branches;
 mod columns;
 #[cfg(feature = "sql")]
 mod dialect;

@@ -41,6 +41,8 @@ pub(super) trait Number: Copy + Debug + Send + Sync + 'static {
     /// The type of sums on their way.
     const DATA_TYPE: DataType;
     const ZERO: Self;
+    /// Whether a number that was added can be subtracted again.
+    const IS_EXACT: bool;
     /// Equal for equal numbers.
     type Bits: Copy + Debug + Eq + Hash + Send + Sync;
 
@@ -126,6 +128,7 @@ fn exact(made: &Made, sums: impl Iterator<Item = (i256, i64)>) -> Result<ArrayRe
 impl Number for i128 {
     const DATA_TYPE: DataType = DataType::Decimal128(38, 0);
     const ZERO: Self = 0;
+    const IS_EXACT: bool = true;
     type Bits = Self;
 
     fn add(self, other: Self) -> Option<Self> {
@@ -168,6 +171,7 @@ impl Number for i128 {
 impl Number for i256 {
     const DATA_TYPE: DataType = DataType::Decimal256(76, 0);
     const ZERO: Self = i256::ZERO;
+    const IS_EXACT: bool = true;
     type Bits = Self;
 
     fn add(self, other: Self) -> Option<Self> {
@@ -206,6 +210,7 @@ impl Number for i256 {
 impl Number for f64 {
     const DATA_TYPE: DataType = DataType::Float64;
     const ZERO: Self = 0.0;
+    const IS_EXACT: bool = false;
     type Bits = u64;
 
     /// As in PostgreSQL, finite numbers have a finite sum, or none.

@@ -8,6 +8,7 @@
 //! | [`arithmetic`] | `+ - * /` of numbers, and the sign |
 //! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
 //! | [`total`], [`groups`] | `sum` and `avg` |
+//! | [`moving`] | aggregates of floating point numbers over moving window frames |
 //! | [`alike`] | the casts of operands of different types |
 //! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
 //! | [`time`] | dates with intervals, comparisons of intervals, seconds |
@@ -27,6 +28,7 @@ mod arithmetic;
 mod cast;
 mod finite;
 mod groups;
+mod moving;
 mod number;
 mod time;
 mod total;
@@ -78,6 +80,7 @@ const INEXACT: [&str; 17] = [
 pub(super) fn register(session: &SessionContext) {
     session.register_udaf(AggregateUDF::from(Total::sum()));
     session.register_udaf(AggregateUDF::from(Total::average()));
+    moving::register(session);
     session.add_analyzer_rule(Arc::new(Casts));
 }
 

@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use super::groups::{Made, Number, Totals};
+use super::moving::Recomputed;
 use super::{decimal, quotient_type};
 
 /// `sum` or `avg`.
@@ -153,10 +154,18 @@ impl AggregateUDFImpl for Total {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
-        match width(args.expr_fields.first()) {
-            Some(_) => self.accumulator(args),
-            None => self.by_engine().create_sliding_accumulator(args),
-        }
+        let (made, is_distinct) = (made(&args, self.is_average), args.is_distinct);
+        let again = match width(args.expr_fields.first()) {
+            // Rows that leave the frame are subtracted, which is exact.
+            Some(Width::Small | Width::Large) if !is_distinct => return self.accumulator(args),
+            Some(Width::Small) => Recomputed::new(move || Ok(one::<i128>(made.clone(), true))),
+            Some(Width::Large) => Recomputed::new(move || Ok(one::<i256>(made.clone(), true))),
+            Some(Width::Float) => {
+                Recomputed::new(move || Ok(one::<f64>(made.clone(), is_distinct)))
+            }
+            None => return self.by_engine().create_sliding_accumulator(args),
+        };
+        Ok(Box::new(again))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -192,7 +201,7 @@ impl<N: Number> Accumulator for One<N> {
     }
 
     fn supports_retract_batch(&self) -> bool {
-        true
+        N::IS_EXACT
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
