@@ -138,13 +138,18 @@ where e.id is distinct from f.id
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operands_of_different_types_and_moving_frames_are_as_in_postgresql() {
+    compare(TABLE, QUERIES).await;
+}
+
+/// Runs queries of the table `t`, and the same ones in PostgreSQL.
+pub(crate) async fn compare(table: &str, queries: &[&str]) {
     let Some(pg) = Postgres::start() else { return };
     pg.query("postgres", "create database d");
     pg.query("postgres", "alter database d set timezone = 'UTC'");
-    pg.query("d", TABLE);
+    pg.query("d", table);
     let directory = tempfile::tempdir().unwrap();
     let mut wrong = String::new();
-    for case in QUERIES {
+    for case in queries {
         let (query, message) = case.split_once(" -> ").unwrap_or((case, ""));
         let query = query.trim_start_matches(['!', ' ']);
         pg.query("d", "drop table if exists expected, found");

@@ -1,5 +1,6 @@
 //! Whole pipelines, from the file that describes them to what is at their destination.
 
+#[cfg(feature = "sql")]
 mod branches;
 mod columns;
 #[cfg(feature = "sql")]
@@ -8,6 +9,8 @@ mod differential;
 mod files;
 mod interrupted;
 mod lost_answers;
+#[cfg(feature = "sql")]
+mod meaning;
 mod other_tools;
 mod permissions;
 mod registry;

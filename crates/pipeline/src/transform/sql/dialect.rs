@@ -20,10 +20,11 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, CharacterLength, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr,
-    Ident, Select, SelectItem, Value, VisitMut as _, VisitorMut,
+    Ident, Select, SelectItem, TimezoneInfo, Value, VisitMut as _, VisitorMut,
 };
 
 use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
+use super::syntax;
 
 /// Patterns of PostgreSQL's `to_char`, which the engine would print.
 const PATTERNS: [&str; 17] = [
@@ -68,17 +69,29 @@ impl VisitorMut for Adapt {
                 "SIMILAR TO would be read as a regular expression; use LIKE, or ~ with a regular \
                  expression"
             )),
-            SqlExpr::TypedString(typed) => of_type(&mut typed.data_type),
-            SqlExpr::Cast { data_type, .. } => match length(data_type) {
+            SqlExpr::TypedString(typed) => {
+                if is_timestamp(&typed.data_type)
+                    && let Value::SingleQuotedString(text) = &mut typed.value.value
+                {
+                    text.truncate(syntax::zoneless(text).len());
+                }
+                of_type(&mut typed.data_type)
+            }
+            SqlExpr::Cast { expr: of, data_type, .. } => match length(data_type) {
                 Some(Ok(length)) => {
                     *data_type = SqlType::Varchar(None);
                     shorten(expr, length);
                     Ok(())
                 }
                 Some(Err(error)) => Err(error),
-                None => of_type(data_type),
+                None => {
+                    if is_timestamp(data_type) {
+                        syntax::without_zone(of);
+                    }
+                    of_type(data_type)
+                }
             },
-            _ => Ok(()),
+            _ => syntax::rewrite(expr),
         };
         match adapted {
             Ok(()) => ControlFlow::Continue(()),
@@ -111,6 +124,11 @@ fn length(of: &SqlType) -> Option<Result<u64>> {
     }
 }
 
+/// Whether a type is `timestamp` without a time zone.
+fn is_timestamp(of: &SqlType) -> bool {
+    matches!(of, SqlType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone))
+}
+
 /// Takes the first characters of an expression.
 fn shorten(expr: &mut SqlExpr, length: u64) {
     let number = |number: u64| Box::new(SqlExpr::value(Value::Number(number.to_string(), false)));
@@ -138,6 +156,8 @@ fn of_type(of: &mut SqlType) -> Result<()> {
         SqlType::CharVarying(None) | SqlType::CharacterVarying(None) => {
             *of = SqlType::Varchar(None);
         }
+        // Without digits it would have nanoseconds, which only the years 1677 to 2262 have.
+        SqlType::Timestamp(digits @ None, _) => *digits = Some(6),
         SqlType::Float(ExactNumberInfo::Precision(1..=24)) => *of = SqlType::Real,
         SqlType::Float(_) => *of = SqlType::DoublePrecision,
         SqlType::Char(_) | SqlType::Character(_) => {

@@ -35,11 +35,13 @@ mod columns;
 #[cfg(feature = "sql")]
 mod dialect;
 #[cfg(feature = "sql")]
+mod enums;
 mod exact;
 #[cfg(feature = "sql")]
 mod in_order;
 #[cfg(feature = "sql")]
 mod joins;
+mod meaning;
 #[cfg(feature = "sql")]
 mod present;
 #[cfg(feature = "sql")]
@@ -53,6 +55,7 @@ pub(super) mod settings;
 mod spill;
 #[cfg(feature = "sql")]
 mod spool;
+mod syntax;
 #[cfg(feature = "sql")]
 #[cfg(test)]
 mod tests;

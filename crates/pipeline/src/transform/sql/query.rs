@@ -26,7 +26,7 @@ use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use super::{columns, dialect, exact, joins, uuids};
+use super::{columns, dialect, enums, exact, joins, uuids};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -159,6 +159,7 @@ async fn plan(
     let only_reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
     let only_reads = only_reads.with_allow_statements(false).verify_plan(&plan);
     only_reads.map_err(|error| refused(&error))?;
+    let plan = enums::refuse_order(plan, streams).map_err(|error| refused(&error))?;
     let plan = exact::checked(plan).map_err(|error| refused(&error))?;
     let plan = uuids::compared(plan, streams).map_err(|error| refused(&error))?;
     Ok((plan, named))

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNodeRewriter as _};
+use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRewriter as _};
 use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{InList, InSubquery, SetComparison, WindowFunction};
@@ -44,9 +44,20 @@ fn is_exact(of: &DataType) -> bool {
 }
 
 /// The operands of a comparison: of a number with a floating point number, both are `double
-/// precision`.
+/// precision`; of a date or a text with a timestamp, both are timestamps.
 fn compared(operands: Vec<Expr>, schema: &DFSchema) -> Vec<Expr> {
     let types: Vec<_> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
+    // The engine would compare nanoseconds, which only the years 1677 to 2262 have.
+    let mut times = types.iter().flatten().filter(|of| matches!(of, DataType::Timestamp(..)));
+    if let Some(to) = times.next().cloned()
+        && times.all(|of| *of == to)
+    {
+        let time_of = |(operand, of): (Expr, Option<DataType>)| match of {
+            Some(of) if of.is_string() || of == DataType::Date32 => cast(operand, &to),
+            _ => operand,
+        };
+        return operands.into_iter().zip(types).map(time_of).collect();
+    }
     let has = |is: fn(&DataType) -> bool| types.iter().flatten().any(is);
     if !has(DataType::is_floating) || !has(is_exact) {
         return operands;
@@ -118,6 +129,15 @@ pub(super) fn coerced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
         other => other,
     };
     let made = TypeCoercionRewriter::new(schema).f_up(expr)?;
+    Ok(Transformed::yes(made.data))
+}
+
+/// An expression of several new parts with the casts that all of them need.
+///
+/// # Errors
+/// Operands do not go together.
+pub(super) fn all_coerced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let made = expr.transform_up(|expr| coerced(expr, schema))?;
     Ok(Transformed::yes(made.data))
 }
 

@@ -12,6 +12,7 @@
 //! | [`alike`] | the casts of operands of different types |
 //! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
 //! | [`time`] | dates with intervals, comparisons of intervals, seconds |
+//! | [`text`] | casts of timestamps to text, and of texts to timestamps |
 //! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
 //!
 //! Operators are replaced in the plan ([`checked`]), casts after the engine has added its own
@@ -30,6 +31,7 @@ mod finite;
 mod groups;
 mod moving;
 mod number;
+mod text;
 mod time;
 mod total;
 
@@ -49,8 +51,9 @@ use datafusion::optimizer::AnalyzerRule;
 use self::arithmetic::Arithmetic;
 use self::cast::ExactCast;
 use self::finite::Finite;
+use self::text::TextCast;
 use self::total::Total;
-use super::dialect;
+use super::{dialect, meaning};
 
 /// Number of digits after the point of a quotient or an average.
 const QUOTIENT_SCALE: i8 = 24;
@@ -93,6 +96,9 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|plan| {
         time::refuse_keys(&plan)?;
         let plan = rewritten(plan, &|expr, schema| {
+            if let Some(other) = meaning::adapted(&expr, schema)? {
+                return alike::all_coerced(other, schema);
+            }
             let made = operated(expr, schema)?;
             alike::coerced(made.data, schema)
         })?;
@@ -182,6 +188,11 @@ impl AnalyzerRule for Casts {
                     }
                     _ => return Ok(Transformed::no(expr)),
                 };
+                if let Ok(from) = of.get_type(schema)
+                    && let Some(exact) = TextCast::of(&from, to, is_try)?
+                {
+                    return Ok(Transformed::yes(exact.call(vec![of.as_ref().clone()])));
+                }
                 match of.get_type(schema).ok().and_then(|from| ExactCast::of(&from, to, is_try)) {
                     Some(exact) => Ok(Transformed::yes(exact.call(vec![of.as_ref().clone()]))),
                     None => Ok(Transformed::no(expr)),

@@ -1,0 +1,174 @@
+//! Syntax that PostgreSQL reads in another way than the engine, rewritten to what it means there.
+//!
+//! | SQL | the engine | here |
+//! |---|---|---|
+//! | `(a, b) = (1, 2)` | compares structs, in which NULL equals NULL | `a = 1 and b = 2` |
+//! | `(a, b) < (1, 2)`, `(a, b) is null` | structs | refused |
+//! | `x = any(array)` with a NULL in it | false | NULL |
+//! | `-2 ^ 2` | -4 | 4: the sign binds closer |
+//! | `array_remove`, `array_replace` | the first element | all elements |
+
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr as SqlExpr, Ident, ObjectNamePart, UnaryOperator, Value,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+/// Rewrites an expression whose operands have been rewritten.
+///
+/// # Errors
+/// It cannot be rewritten; the message names the alternative.
+pub(super) fn rewrite(expr: &mut SqlExpr) -> Result<()> {
+    match expr {
+        SqlExpr::BinaryOp { left, op, right } => {
+            let Some(made) = of_rows(left, op, right)? else { return Ok(()) };
+            *expr = made;
+        }
+        SqlExpr::InList { expr: of, list, negated } if is_row(of) => {
+            let mut made: Option<SqlExpr> = None;
+            for row in list.iter() {
+                let equal = of_rows(of, &BinaryOperator::Eq, row)?;
+                let Some(equal) = equal else { return refused() };
+                made = Some(match made {
+                    Some(before) => binary(before, BinaryOperator::Or, equal),
+                    None => equal,
+                });
+            }
+            let Some(made) = made else { return refused() };
+            let made = SqlExpr::Nested(Box::new(made));
+            *expr = match negated {
+                true => SqlExpr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(made) },
+                false => made,
+            };
+        }
+        SqlExpr::IsNull(of) | SqlExpr::IsNotNull(of) if is_row(of) => return refused(),
+        SqlExpr::IsDistinctFrom(left, right) | SqlExpr::IsNotDistinctFrom(left, right)
+            if is_row(left) || is_row(right) =>
+        {
+            return refused();
+        }
+        SqlExpr::Between { expr: of, .. } if is_row(of) => return refused(),
+        SqlExpr::AnyOp { left, compare_op, right, .. } => {
+            if matches!(**right, SqlExpr::Subquery(_)) {
+                return Ok(());
+            }
+            if *compare_op != BinaryOperator::Eq {
+                return plan_err!(
+                    "{compare_op} ANY of an array would not be NULL where an element is; write the \
+                     comparisons, or use unnest"
+                );
+            }
+            *expr = any_equal(left, right)?;
+        }
+        SqlExpr::UnaryOp { op: UnaryOperator::Minus, expr: of } => {
+            if let Some(made) = negated_base(of) {
+                *expr = made;
+            }
+        }
+        SqlExpr::Function(call) => {
+            if let [ObjectNamePart::Identifier(name)] = call.name.0.as_mut_slice() {
+                let all = match name.value.to_lowercase().as_str() {
+                    "array_remove" | "list_remove" => "array_remove_all",
+                    "array_replace" | "list_replace" => "array_replace_all",
+                    _ => return Ok(()),
+                };
+                *name = Ident::new(all);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn is_row(expr: &SqlExpr) -> bool {
+    matches!(expr, SqlExpr::Tuple(_))
+}
+
+fn refused<T>() -> Result<T> {
+    plan_err!(
+        "row values are only compared by = and <> with row values, and by IN; compare their columns"
+    )
+}
+
+fn binary(left: SqlExpr, op: BinaryOperator, right: SqlExpr) -> SqlExpr {
+    let nested = |expr| Box::new(SqlExpr::Nested(Box::new(expr)));
+    SqlExpr::BinaryOp { left: nested(left), op, right: nested(right) }
+}
+
+/// The comparison of rows, column by column. `None` if neither operand is a row.
+fn of_rows(left: &SqlExpr, op: &BinaryOperator, right: &SqlExpr) -> Result<Option<SqlExpr>> {
+    let (left, right) = match (left, right) {
+        (SqlExpr::Tuple(left), SqlExpr::Tuple(right)) if left.len() == right.len() => (left, right),
+        (left, right) if is_row(left) || is_row(right) => return refused(),
+        _ => return Ok(None),
+    };
+    let between = match op {
+        BinaryOperator::Eq => BinaryOperator::And,
+        BinaryOperator::NotEq => BinaryOperator::Or,
+        _ => return refused(),
+    };
+    let pairs = left.iter().zip(right);
+    let pairs = pairs.map(|(left, right)| binary(left.clone(), op.clone(), right.clone()));
+    Ok(pairs
+        .reduce(|before, pair| binary(before, between.clone(), pair))
+        .map(|it| SqlExpr::Nested(Box::new(it))))
+}
+
+/// Whether an array has an element: NULL if it has not, but an element is NULL.
+fn any_equal(left: &SqlExpr, right: &SqlExpr) -> Result<SqlExpr> {
+    if let SqlExpr::Array(array) = right
+        && !array.elem.is_empty()
+    {
+        let (expr, list) = (Box::new(left.clone()), array.elem.clone());
+        return Ok(SqlExpr::InList { expr, list, negated: false });
+    }
+    let call = |name: &str, args: &str| format!("{name}(__array, {args})");
+    let text = format!(
+        "({} or case when {} is not null then null else false end)",
+        call("array_has", "__value"),
+        call("array_position", "null")
+    );
+    let mut made = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text)?.parse_expr()?;
+    let _ = datafusion::sql::sqlparser::ast::visit_expressions_mut(&mut made, |expr| {
+        if let SqlExpr::Identifier(name) = expr {
+            match name.value.as_str() {
+                "__array" => *expr = right.clone(),
+                "__value" => *expr = left.clone(),
+                _ => {}
+            }
+        }
+        std::ops::ControlFlow::<()>::Continue(())
+    });
+    Ok(made)
+}
+
+/// `(-a) ^ b` for the operand `a ^ b` of a sign.
+fn negated_base(of: &SqlExpr) -> Option<SqlExpr> {
+    let SqlExpr::BinaryOp { left, op: BinaryOperator::PGExp, right } = of else { return None };
+    let base = negated_base(left).unwrap_or_else(|| {
+        SqlExpr::Nested(Box::new(SqlExpr::UnaryOp { op: UnaryOperator::Minus, expr: left.clone() }))
+    });
+    Some(SqlExpr::BinaryOp {
+        left: Box::new(base),
+        op: BinaryOperator::PGExp,
+        right: right.clone(),
+    })
+}
+
+/// A text that is cast to `timestamp`, without its time zone, which PostgreSQL ignores.
+pub(super) fn without_zone(expr: &mut SqlExpr) {
+    if let SqlExpr::Value(value) = expr
+        && let Value::SingleQuotedString(text) = &mut value.value
+    {
+        text.truncate(zoneless(text).len());
+    }
+}
+
+/// A text of a timestamp without its time zone.
+pub(super) fn zoneless(text: &str) -> &str {
+    let Some(time) = text.find(':') else { return text };
+    let zone = text.get(time..).and_then(|rest| rest.find(['+', '-', 'Z', 'z']));
+    zone.and_then(|zone| text.get(..time + zone)).map_or(text, str::trim_end)
+}
