@@ -60,6 +60,8 @@ const QUERIES: &[&str] = &[
     "! select id, a << 3 as v from t -> bigint",
     "select id, big << 3 as v from t",
     "select id, big >> 1 as v from t",
+    "select id, extract(epoch from iv) as v from t",
+    "select id, extract(epoch from interval '-14 months 3 days 1.5 seconds') as v from t",
     "select id, ts::text as v from t",
     "select id, 'at ' || ts as v from t",
     "select id, tz::text as v from t",

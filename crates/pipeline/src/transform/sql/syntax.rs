@@ -8,10 +8,13 @@
 //! | `-2 ^ 2` | -4 | 4: the sign binds closer |
 //! | `array_remove`, `array_replace` | the first element | all elements |
 
+use std::ops::ControlFlow;
+
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr as SqlExpr, Ident, ObjectNamePart, UnaryOperator, Value,
+    visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -131,7 +134,7 @@ fn any_equal(left: &SqlExpr, right: &SqlExpr) -> Result<SqlExpr> {
         call("array_position", "null")
     );
     let mut made = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text)?.parse_expr()?;
-    let _ = datafusion::sql::sqlparser::ast::visit_expressions_mut(&mut made, |expr| {
+    let visited = visit_expressions_mut(&mut made, |expr| {
         if let SqlExpr::Identifier(name) = expr {
             match name.value.as_str() {
                 "__array" => *expr = right.clone(),
@@ -139,8 +142,9 @@ fn any_equal(left: &SqlExpr, right: &SqlExpr) -> Result<SqlExpr> {
                 _ => {}
             }
         }
-        std::ops::ControlFlow::<()>::Continue(())
+        ControlFlow::<()>::Continue(())
     });
+    debug_assert!(visited.is_continue(), "nothing ends the visit");
     Ok(made)
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `date + interval` | a date, without the hours | a timestamp |
 //! | `interval = interval` | months, days and seconds one by one | a month of 30 days, a day of 24 hours |
+//! | `epoch` of an interval | years of 12 months | years of 365.25 days, months of 30 days |
 //! | seconds of a time | whole | with six digits after the point |
 //!
 //! An interval cannot be a key of a sort, a group or a join ([`refuse_keys`]).
@@ -51,6 +52,8 @@ enum Kind {
     Midnight,
     /// An interval, or a duration, to nanoseconds.
     Span,
+    /// An interval to seconds.
+    Epoch,
 }
 
 /// A conversion as a function.
@@ -105,13 +108,15 @@ pub(super) fn seconds(call: &ScalarFunction, schema: &DFSchema) -> Result<Option
     let part = part.try_as_str().flatten().unwrap_or_default();
     let part = part.trim_matches(['\'', '"', ' ']).to_lowercase();
     // The number of digits after the point.
+    let is_of_interval = || of.get_type(schema).is_ok_and(|of| is_interval(&of));
     let scale = match part.as_str() {
         _ if call.name() != "date_part" => return Ok(None),
+        "epoch" if is_of_interval() => return Ok(Some(converted(Kind::Epoch, of.clone()))),
         part if SECOND.contains(&part) => 6,
         part if MILLISECOND.contains(&part) => 3,
         _ => return Ok(None),
     };
-    if of.get_type(schema).is_ok_and(|of| is_interval(&of)) {
+    if is_of_interval() {
         return plan_err!(
             "the seconds of an interval would be without their fraction; use extract(epoch from ...)"
         );
@@ -189,6 +194,7 @@ impl ScalarUDFImpl for Convert {
         match self.kind {
             Kind::Midnight => "midnight",
             Kind::Span => "span",
+            Kind::Epoch => "epoch",
         }
     }
 
@@ -200,6 +206,7 @@ impl ScalarUDFImpl for Convert {
         Ok(match self.kind {
             Kind::Midnight => DataType::Timestamp(TimeUnit::Microsecond, None),
             Kind::Span => DataType::Decimal128(38, 0),
+            Kind::Epoch => DataType::Decimal128(38, 6),
         })
     }
 
@@ -221,6 +228,7 @@ impl ScalarUDFImpl for Convert {
                 Arc::new(made)
             }
             Kind::Span => Arc::new(spans(&array)?.with_precision_and_scale(38, 0)?),
+            Kind::Epoch => Arc::new(epochs(&array)?.with_precision_and_scale(38, 6)?),
         };
         match is_scalar {
             true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?)),
@@ -244,5 +252,16 @@ fn spans(array: &Arc<dyn Array>) -> Result<Decimal128Array> {
     Ok(whole.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Decimal128Type>(|it| {
         let days = i128::from(it.months) * 30 + i128::from(it.days);
         days * DAY_NS + i128::from(it.nanoseconds)
+    }))
+}
+
+/// Intervals as microseconds, with years of 365.25 days. They have fewer than 38 digits.
+fn epochs(array: &Arc<dyn Array>) -> Result<Decimal128Array> {
+    let whole = cast(array, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    Ok(whole.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Decimal128Type>(|it| {
+        let day = i128::from(DAY_US);
+        let years = i128::from(it.months / 12) * 1461 * day / 4;
+        let days = i128::from(it.months % 12) * 30 + i128::from(it.days);
+        years + days * day + i128::from(it.nanoseconds) / 1000
     }))
 }
