@@ -8,6 +8,8 @@
 //! - every `x-amz-*` header is signed, `host` too; only `x-amz-content-sha256` need not be, since it is part
 //!   of the signature by itself;
 //! - a presigned URL is valid for at most seven days;
+//! - `x-amz-*` parameters of a URL presigned with version 4 are headers, since clients move headers there
+//!   ([`presigned`](crate::presigned));
 //! - with version 2 the query has only parameters that its signature covers;
 //! - headers that decide over the signature or the body occur once;
 //! - forms, temporary credentials, other services and other regions than the configured one are refused.
@@ -24,6 +26,7 @@ use s3s::{S3Error, S3Result, s3_error};
 use url::form_urlencoded;
 
 use crate::Settings;
+use crate::presigned;
 use crate::algorithm::Algorithm;
 
 /// Maximum validity of a presigned URL, in seconds: seven days.
@@ -117,7 +120,10 @@ pub(crate) fn check(parts: &mut Parts, settings: &Settings, now_s: u64) -> S3Res
     let v2_query = query.iter().any(|(name, _)| name == "Signature" || name == "AWSAccessKeyId");
     match (authorization, v4_query, v2_query) {
         (Some(header), false, false) => check_header(header, &parts.headers, settings)?,
-        (None, true, false) => check_presigned(&query, &parts.headers, settings)?,
+        (None, true, false) => {
+            check_presigned(&query, &parts.headers, settings)?;
+            presigned::move_to_headers(&query, &mut parts.headers)?;
+        }
         (None, false, true) => check_v2(&query, now_s)?,
         (None, false, false) => {
             return Err(denied("Anonymous access is not permitted; sign the request"));

@@ -41,6 +41,7 @@ mod open_uploads;
 mod parts;
 mod port;
 mod read;
+mod presigned;
 mod service;
 mod sums;
 mod verified;

@@ -67,7 +67,7 @@ fn is_object(parts: &Parts, has_bucket: bool) -> bool {
     let is_plain = |name: &str| {
         let of_signature = ["AWSAccessKeyId", "Signature", "Expires"].contains(&name);
         of_signature
-            || name.starts_with("X-Amz-")
+            || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
             || ["partNumber", "uploadId", "x-id"].contains(&name)
     };
     parts.method == Method::PUT

@@ -4,5 +4,6 @@
 
 mod objects;
 mod security;
+mod presigned;
 mod support;
 mod versions;

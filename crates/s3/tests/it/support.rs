@@ -156,7 +156,8 @@ fn canonical_query(query: &str) -> String {
         .filter(|pair| !pair.is_empty())
         .map(|pair| if pair.contains('=') { pair.to_owned() } else { format!("{pair}=") })
         .collect();
-    pairs.sort();
+    // By name: `-` is less than `=`.
+    pairs.sort_by(|a, b| a.split('=').cmp(b.split('=')));
     pairs.join("&")
 }
 
@@ -198,13 +199,25 @@ pub(crate) fn sign(
 
 /// A presigned URL.
 pub(crate) fn presign(key: &Key, method: &str, path: &str, expires: u64) -> String {
+    presign_with(key, method, path, expires, "")
+}
+
+/// A presigned URL with more parameters, as they are written in a URL.
+pub(crate) fn presign_with(
+    key: &Key,
+    method: &str,
+    path: &str,
+    expires: u64,
+    more: &str,
+) -> String {
     let time = now();
     let query = format!(
         "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={}%2F{}%2Fforebay%2Fs3%2Faws4_request&\
-         X-Amz-Date={time}&X-Amz-Expires={expires}&X-Amz-SignedHeaders=host",
+         X-Amz-Date={time}&X-Amz-Expires={expires}&X-Amz-SignedHeaders=host&{more}",
         key.id,
         &time[..8],
     );
+    let query = canonical_query(&query);
     let canonical = format!("{method}\n{path}\n{query}\nhost:localhost:9000\n\nhost\n{UNSIGNED}");
     let signature = signature(key, &canonical, &time);
     format!("{path}?{query}&X-Amz-Signature={signature}")
