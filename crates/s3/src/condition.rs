@@ -34,8 +34,15 @@ impl Conditions {
     /// `PreconditionFailed`.
     pub(crate) fn check_source(&self, etag: &str, modified_s: i64) -> S3Result<()> {
         let (fails, unchanged) = self.evaluate(etag, modified_s);
-        match fails.or(unchanged.then_some("x-amz-copy-source-If-None-Match")) {
-            Some(which) => Err(failed(which)),
+        let unchanged = unchanged.then_some(match self.none_match {
+            Some(_) => "If-None-Match",
+            None => "If-Modified-Since",
+        });
+        match fails.or(unchanged) {
+            Some("If-Match") => Err(failed("x-amz-copy-source-if-match")),
+            Some("If-Unmodified-Since") => Err(failed("x-amz-copy-source-if-unmodified-since")),
+            Some("If-None-Match") => Err(failed("x-amz-copy-source-if-none-match")),
+            Some(_) => Err(failed("x-amz-copy-source-if-modified-since")),
             None => Ok(()),
         }
     }

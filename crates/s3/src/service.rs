@@ -40,7 +40,7 @@ use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
 use crate::error::{BareTag, WithStatus};
 use crate::read::ChecksumHeader;
-use crate::write::Beside;
+use crate::write::{Beside, WriteConditions};
 
 /// What the operations work on. Cloning is cheap.
 #[derive(Clone)]
@@ -184,7 +184,9 @@ impl S3 for Service {
 
     async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         let caller = caller(&request);
-        answer(self.copy_object(request.input, caller.as_ref()).await)
+        // The input has no fields for them.
+        let conditions = WriteConditions::of_headers(&request.headers)?;
+        answer(self.copy_object(request.input, conditions, caller.as_ref()).await)
     }
 
     async fn delete_object(

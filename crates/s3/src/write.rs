@@ -5,6 +5,8 @@ use forebay_intake::{
     Condition, FileCopy, FileDetails, IntakeError, NameKey, NewFile, Put, StoredFile,
 };
 use futures_util::StreamExt as _;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput,
     DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
@@ -40,9 +42,28 @@ pub(crate) struct WriteConditions {
     pub(crate) modified_s: Option<i64>,
 }
 
+impl WriteConditions {
+    /// Reads `If-Match` and `If-None-Match`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: one is malformed, or given more than once.
+    pub(crate) fn of_headers(headers: &HeaderMap) -> S3Result<Self> {
+        let read = |name: &HeaderName| {
+            let mut values = headers.get_all(name).iter();
+            let Some(value) = values.next() else { return Ok(None) };
+            let parsed = ETagCondition::parse_http_header(value.as_bytes()).ok();
+            let only = parsed.filter(|_| values.next().is_none());
+            only.map(Some)
+                .ok_or_else(|| s3_error!(InvalidArgument, "The header {name} is malformed"))
+        };
+        let (matches, none_match) = (read(&IF_MATCH)?, read(&IF_NONE_MATCH)?);
+        Ok(Self { matches, none_match, ..Self::default() })
+    }
+}
+
 /// What of a request beside its input matters to a write.
 pub(crate) struct Beside<'a> {
-    pub(crate) headers: &'a http::HeaderMap,
+    pub(crate) headers: &'a HeaderMap,
     pub(crate) trailers: Option<&'a TrailingHeaders>,
     pub(crate) fault: Fault,
 }
@@ -230,13 +251,15 @@ impl Service {
     pub(crate) async fn copy_object(
         &self,
         mut input: CopyObjectInput,
+        conditions: WriteConditions,
         caller: Option<&Caller>,
     ) -> S3Result<CopyObjectOutput> {
         refuse_others!(input)?;
         let to = self.key(&input.bucket, &input.key)?;
         self.bucket(&input.bucket).await?;
-        let conditions = source_conditions!(input);
-        let file = self.source(&input.copy_source, &conditions, caller).await?;
+        let of_source = source_conditions!(input);
+        let file = self.source(&input.copy_source, &of_source, caller).await?;
+        let condition = self.condition(&to, &conditions).await?;
         let replaces =
             is_replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
         let replaces_tags =
@@ -276,7 +299,7 @@ impl Service {
             to,
             // The bytes whose conditions were checked.
             source: Condition::OneOf(vec![file.record.digest]),
-            condition: Condition::None,
+            condition,
             comment: None,
             attributes: Some(builder.finish()),
             idempotency: None,
@@ -298,19 +321,36 @@ impl Service {
 
     /// Copies the version of a file with this id, which may be gone by now.
     pub(crate) async fn copy(&self, copy: FileCopy, id: u64) -> S3Result<Put> {
-        let condition = copy.condition.clone();
+        let (condition, to) = (copy.condition.clone(), copy.to.clone());
         let done = match self.is_current(&copy.from, id).await? {
             true => self.intake.copy(copy).await,
             false => self.intake.copy_version(copy, id).await,
         };
-        done.map_err(|error| match error {
-            IntakeError::Precondition { .. } if condition == Condition::None => {
-                s3_error!(
+        match done {
+            Ok(put) => Ok(put),
+            // It was the source that failed where the destination is still as it has to be.
+            Err(IntakeError::Precondition { .. }) if self.holds(&to, &condition).await? => {
+                Err(s3_error!(
                     ConditionalRequestConflict,
                     "The source of the copy was changed meanwhile"
-                )
+                ))
             }
-            error => Self::raced(error, &condition),
+            Err(error) => Err(Self::raced(error, &condition)),
+        }
+    }
+
+    /// Whether a condition holds for a name now.
+    async fn holds(&self, key: &NameKey, condition: &Condition) -> S3Result<bool> {
+        let found = self.intake.find(key).await.map_err(of_intake)?;
+        Ok(match condition {
+            Condition::None => true,
+            Condition::Absent => found.is_none(),
+            Condition::Present => found.is_some(),
+            Condition::OneOf(digests) => {
+                found.is_some_and(|found| digests.contains(&found.record.digest))
+            }
+            // Writes have no others.
+            _ => false,
         })
     }
 
