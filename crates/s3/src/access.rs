@@ -8,6 +8,7 @@ use forebay_api::keys::{Area, Grant, Scope};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::{S3Error, S3Result, s3_error};
 
+use crate::amended::{Amend, Signer};
 use crate::buckets::OWNER;
 use crate::credentials::Credentials;
 
@@ -45,11 +46,17 @@ pub(crate) struct Access(pub(crate) Credentials);
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let Some(credentials) = cx.credentials() else {
+        let verified = cx.extensions_mut().get::<Signer>().map(|signer| signer.0.clone());
+        let signer = cx.credentials().map(|credentials| credentials.access_key.clone());
+        let Some(signer) = signer.or(verified) else {
             return Err(denied("Anonymous access is not permitted; sign the request"));
         };
+        let stores_body = ["PutObject", "UploadPart"].contains(&cx.s3_op().name());
+        if stores_body && cx.extensions_mut().get() == Some(&Amend::Xml) {
+            return Err(s3_error!(InvalidRequest, "The bytes of an object are no XML"));
+        }
         // It may have been revoked since its secret was looked up.
-        let grant = self.0.grant(&credentials.access_key).ok_or_else(|| denied("Access denied"))?;
+        let grant = self.0.grant(&signer).ok_or_else(|| denied("Access denied"))?;
         let new_only = cx.headers().get(http::header::IF_NONE_MATCH).is_some_and(|v| v == "*");
         if grant.allow(scope(cx.s3_op().name(), new_only)).is_err() {
             return Err(denied("The API key lacks the scope for this operation"));

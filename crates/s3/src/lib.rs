@@ -21,6 +21,7 @@
 
 mod access;
 mod algorithm;
+mod amended;
 mod assembly;
 mod bucket_tags;
 mod buckets;
@@ -40,13 +41,14 @@ mod object;
 mod open_uploads;
 mod parts;
 mod port;
-mod read;
 mod presigned;
+mod read;
 mod service;
 mod sums;
 mod verified;
 mod versions;
 mod write;
+mod xml;
 
 pub use credentials::secret;
 pub use port::Port;

@@ -19,6 +19,7 @@ use s3s::{S3Error, S3ErrorCode, s3_error};
 
 use crate::Settings;
 use crate::access::Access;
+use crate::amended::{Amend, AmendingRoute, XML_SIZE_MAX};
 use crate::chunks::{ChunkMemory, Chunked, Fault};
 use crate::credentials::Credentials;
 use crate::error::{self, Subject};
@@ -27,8 +28,6 @@ use crate::host::Hosts;
 use crate::service::Service;
 use crate::verified::verified;
 
-/// Maximum size of a request's XML: 1,000 keys to delete, or 10,000 parts to join.
-const XML_SIZE_MAX: usize = 8 << 20;
 /// The header that holds the id of a request.
 const REQUEST_ID: &str = "x-request-id";
 
@@ -63,19 +62,27 @@ impl Port {
     pub fn open(&self, intake: &Intake) {
         self.service.get_or_init(|| {
             let region = self.settings.region.clone();
-            let mut builder = S3ServiceBuilder::new(Service::new(intake.clone(), region));
-            let mut config = S3Config::default();
-            config.xml_max_body_size = XML_SIZE_MAX;
-            // Forms are refused before; nothing may gather one in memory all the same.
-            config.post_object_max_file_size = 0;
-            config.form_max_parts = 0;
-            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-            builder.set_auth(self.credentials.clone());
-            builder.set_access(Access(self.credentials.clone()));
-            builder.set_host(self.hosts.clone());
-            builder.set_validation(Names);
+            let service = Service::new(intake.clone(), region);
+            let amended = self.builder(service.clone()).build();
+            let mut builder = self.builder(service);
+            builder.set_route(AmendingRoute(amended));
             builder.build()
         });
+    }
+
+    fn builder(&self, service: Service) -> S3ServiceBuilder {
+        let mut builder = S3ServiceBuilder::new(service);
+        let mut config = S3Config::default();
+        config.xml_max_body_size = XML_SIZE_MAX;
+        // Forms are refused before; nothing may gather one in memory all the same.
+        config.post_object_max_file_size = 0;
+        config.form_max_parts = 0;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        builder.set_auth(self.credentials.clone());
+        builder.set_access(Access(self.credentials.clone()));
+        builder.set_host(self.hosts.clone());
+        builder.set_validation(Names);
+        builder
     }
 
     async fn call(&self, request: Request<Body>, subject: &Subject) -> Result<Response, S3Error> {
@@ -86,18 +93,19 @@ impl Port {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let framing = head::check(&mut parts, &self.settings, now_s)?;
         let fault = Fault::default();
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let has_bucket = host.is_some_and(|host| self.hosts.bucket(host).is_some());
         let body = match framing {
             Framing::Chunked { signed, declared } => {
                 let memory = self.memory.clone();
                 let chunked = Chunked::new(body, signed, declared, memory, fault.clone());
                 s3s::Body::http_body_unsync(chunked)
             }
-            Framing::Plain => {
-                let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-                let has_bucket = host.is_some_and(|host| self.hosts.bucket(host).is_some());
-                verified(body, &parts, has_bucket, fault.clone())?
-            }
+            Framing::Plain => verified(body, &parts, has_bucket, fault.clone())?,
         };
+        if let Some(amend) = Amend::of(&parts, has_bucket) {
+            parts.extensions.insert(amend);
+        }
         parts.extensions.insert(fault.clone());
         let answered = service.call(Request::from_parts(parts, body)).await;
         // Whatever was made of a broken body, this is the reason.

@@ -227,7 +227,7 @@ impl Source for Reader {
 }
 
 /// What a request is answered whose body `s3s` found to be wrong: it says so in words only.
-fn broken(error: &str) -> S3Error {
+pub(crate) fn broken(error: &str) -> S3Error {
     if error.contains("Sha256Mismatch") {
         return other_content();
     }

@@ -435,6 +435,9 @@ impl Service {
         if objects.is_empty() || objects.len() > DELETED_MAX {
             return Err(s3_error!(MalformedXML, "A request deletes 1 to 1000 objects"));
         }
+        if objects.iter().any(|object| object.key.is_empty()) {
+            return Err(s3_error!(MalformedXML, "A key to delete must not be empty"));
+        }
         let quiet = input.delete.quiet.unwrap_or(false);
         let bucket = input.bucket.as_str();
         let results: Vec<(ObjectIdentifier, S3Result<Deleted>)> =

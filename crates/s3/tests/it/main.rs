@@ -8,3 +8,4 @@ mod security;
 mod presigned;
 mod support;
 mod versions;
+mod xml;
