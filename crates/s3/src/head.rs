@@ -18,16 +18,15 @@
 
 use std::borrow::Cow;
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RANGE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use s3s::dto::Range;
 use s3s::{S3Error, S3Result, s3_error};
 use url::form_urlencoded;
 
 use crate::Settings;
-use crate::presigned;
 use crate::algorithm::Algorithm;
+use crate::presigned;
 
 /// Maximum validity of a presigned URL, in seconds: seven days.
 const EXPIRES_MAX_S: u64 = 604_800;
@@ -141,7 +140,6 @@ pub(crate) fn check(parts: &mut Parts, settings: &Settings, now_s: u64) -> S3Res
         return Err(s3_error!(InvalidToken, "This server issues no temporary credentials"));
     }
     check_checksums(&parts.headers)?;
-    ignore_other_ranges(&mut parts.headers);
     framing(parts)
 }
 
@@ -309,24 +307,6 @@ fn check_checksums(headers: &HeaderMap) -> S3Result<()> {
         }
     }
     Ok(())
-}
-
-/// Removes a `Range` that is not one range: the whole object is the answer then. One that is signed must
-/// stay for its signature.
-fn ignore_other_ranges(headers: &mut HeaderMap) {
-    let understood = match headers.get(RANGE).map(HeaderValue::to_str) {
-        None => true,
-        Some(Ok(text)) => Range::parse(text).is_ok(),
-        Some(Err(_)) => false,
-    };
-    let signed = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let is_signed = signed.is_some_and(|value| {
-        let list = value.split("SignedHeaders=").nth(1).unwrap_or_default();
-        list.split(',').next().unwrap_or_default().split(';').any(|name| name == "range")
-    });
-    if !understood && !is_signed {
-        headers.remove(RANGE);
-    }
 }
 
 fn framing(parts: &mut Parts) -> S3Result<Framing> {
@@ -579,15 +559,5 @@ mod tests {
         let with = |name| of("PUT", "/b/k", &[("authorization", &*auth), (name, "AAAA")]);
         assert_eq!(with("x-amz-checksum-crc32"), Ok(Framing::Plain));
         assert_eq!(with("x-amz-checksum-blake3"), Err(S3ErrorCode::InvalidRequest));
-    }
-
-    #[test]
-    fn several_ranges_mean_the_whole_object() {
-        for (range, kept) in [("bytes=0-1", true), ("bytes=0-1,3-4", false), ("lines=1-2", false)] {
-            let auth = signed("host;x-amz-date");
-            let mut parts = parts("GET", "/b/k", &[("authorization", &*auth), ("range", range)]);
-            check(&mut parts, &Settings::default(), NOW_S).unwrap();
-            assert_eq!(parts.headers.contains_key(RANGE), kept, "{range}");
-        }
     }
 }

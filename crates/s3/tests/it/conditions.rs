@@ -65,3 +65,35 @@ async fn a_completed_upload_overwrites_only_what_its_conditions_permit() {
     assert_eq!(complete("if-match", "\"0123\"").await, 412);
     assert_eq!(complete("if-match", "*").await, 200);
 }
+
+#[tokio::test]
+async fn dates_that_no_one_can_read_are_no_conditions_even_where_they_are_signed() {
+    let (server, key) = with_objects().await;
+    let get = async |name: &str, value: &str| {
+        server.call(&key, "GET", "/data/k", &[(name, value)], "").await.status
+    };
+    for date in ["yesterday", "2015-10-21T07:28:00Z", "0"] {
+        assert_eq!(get("if-modified-since", date).await, 200, "{date}");
+        assert_eq!(get("if-unmodified-since", date).await, 200, "{date}");
+    }
+    for date in [
+        "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Wednesday, 21-Oct-15 07:28:00 GMT",
+        "Wed Oct 21 07:28:00 2015",
+    ] {
+        assert_eq!(get("if-modified-since", date).await, 200, "{date}");
+        assert_eq!(get("if-unmodified-since", date).await, 412, "{date}");
+        let head = server.call(&key, "HEAD", "/data/k", &[("if-unmodified-since", date)], "").await;
+        assert_eq!(head.status, 412, "{date}");
+        let source = ("x-amz-copy-source", "data/source");
+        let copy = [source, ("x-amz-copy-source-if-unmodified-since", date)];
+        assert_eq!(server.call(&key, "PUT", "/data/l", &copy, "").await.status, 412, "{date}");
+    }
+    let copy = [
+        ("x-amz-copy-source", "data/source"),
+        ("x-amz-copy-source-if-unmodified-since", "yesterday"),
+    ];
+    assert_eq!(server.call(&key, "PUT", "/data/l", &copy, "").await.status, 200);
+    let found = server.call(&key, "GET", "/data/k", &[("range", "bytes=0-0,2-2")], "").await;
+    assert_eq!((found.status, &found.body[..]), (200, &b"old"[..]), "a range that is signed");
+}
