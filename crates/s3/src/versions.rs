@@ -21,6 +21,9 @@ use crate::service::Service;
 /// Id of a version that has no number.
 pub(crate) const NULL: &str = "null";
 
+/// Maximum number of earlier versions among which one with bytes is looked for.
+const LOOKED_AT_MAX: usize = 100;
+
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
@@ -177,11 +180,11 @@ impl Service {
             Wanted::Numbered(id) => Some(id),
             Wanted::Current => None,
             Wanted::Null => match self.intake.find(key).await.map_err(of_intake)? {
-                None => return Ok(null_deleted()),
+                None => return self.without_null(key).await,
                 Some(file) => match self.version_of(&key.0, file.record.id).await?.as_deref() {
                     None => None,
                     Some(NULL) => Some(file.record.id),
-                    Some(_) => return Ok(null_deleted()),
+                    Some(_) => return self.without_null(key).await,
                 },
             },
         };
@@ -198,6 +201,19 @@ impl Service {
         let erased = self.intake.erase_version(key, id).await.map_err(of_intake)?;
         let marker = erased.is_some_and(|erased| erased.is_deletion);
         Ok(Deleted { marker, version: version.map(str::to_owned) })
+    }
+
+    /// Deletes the version without a number of a key that has none.
+    ///
+    /// # Errors
+    /// `NoSuchVersion`: the key has versions with numbers. One of them may have been stored as `null` before
+    /// versions were enabled again, so its client must not take it for deleted.
+    async fn without_null(&self, key: &NameKey) -> S3Result<Deleted> {
+        let history = self.intake.versions(key, None, LOOKED_AT_MAX).await.map_err(of_intake)?;
+        let has_bytes = history.current.is_some()
+            || history.more
+            || history.versions.iter().any(|version| !version.is_deletion);
+        if has_bytes { Err(unknown()) } else { Ok(null_deleted()) }
     }
 
     pub(crate) async fn versioning(&self, bucket: &str) -> S3Result<GetBucketVersioningOutput> {

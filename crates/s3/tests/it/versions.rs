@@ -245,6 +245,32 @@ async fn suspended_versions_stay_and_new_objects_have_no_number() {
 }
 
 #[tokio::test]
+async fn a_null_version_that_got_a_number_is_not_reported_as_deleted() {
+    let bucket = Bucket::versioned().await;
+    bucket.set("Suspended").await;
+    assert_eq!(bucket.put("k", "one").await.as_deref(), Some("null"));
+    bucket.set("Enabled").await;
+    let delete = async || bucket.call("DELETE", "/data/k?versionId=null").await;
+    for newer in [false, true] {
+        if newer {
+            bucket.put("k", "two").await.unwrap();
+        }
+        assert_eq!(delete().await.element("Code").as_deref(), Some("NoSuchVersion"));
+        assert_eq!(bucket.text("/data/k?versionId=null").await.unwrap_err(), "NoSuchVersion");
+    }
+    let listed = bucket.versions(10).await;
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!(
+        bucket.text(&format!("/data/k?versionId={}", listed[1].1)).await.as_deref(),
+        Ok("one")
+    );
+    for (_, id, ..) in listed {
+        assert_eq!(bucket.call("DELETE", &format!("/data/k?versionId={id}")).await.status, 204);
+    }
+    assert_eq!(delete().await.status, 204, "nothing is left");
+}
+
+#[tokio::test]
 async fn a_key_that_only_reads_erases_no_version() {
     let bucket = Bucket::versioned().await;
     let one = bucket.put("k", "one").await.unwrap();
