@@ -76,9 +76,16 @@ fn not_modified(etag: &str) -> S3Error {
 pub(crate) fn names(condition: &ETagCondition, etag: &str, weak: bool) -> bool {
     match condition {
         ETagCondition::Any => true,
-        ETagCondition::ETag(ETag::Strong(value)) => value == etag,
-        ETagCondition::ETag(ETag::Weak(value)) => weak && value == etag,
+        ETagCondition::ETag(ETag::Strong(value)) => is_same(value, etag),
+        ETagCondition::ETag(ETag::Weak(value)) => weak && is_same(value, etag),
     }
+}
+
+/// Whether a client means this ETag. That of a file without an MD5 had no `-1` before, which clients may
+/// remember.
+fn is_same(value: &str, etag: &str) -> bool {
+    let former = etag.strip_suffix("-1").filter(|digest| digest.len() == 64);
+    value == etag || former == Some(value)
 }
 
 /// The error of a condition that does not hold.
@@ -111,6 +118,18 @@ mod tests {
 
     fn date(seconds: i64) -> Option<Timestamp> {
         Some(Timestamp::parse(TimestampFormat::EpochSeconds, &seconds.to_string()).unwrap())
+    }
+
+    #[test]
+    fn the_tag_of_a_file_without_an_md5_is_known_in_its_former_form() {
+        let (sha256, md5) = ("a".repeat(64), "a".repeat(32));
+        let named = |value: &str, etag: &str| {
+            names(&tag(&format!("\"{value}\"")).unwrap(), &format!("{etag}-1"), false)
+        };
+        assert!(named(&sha256, &sha256));
+        assert!(named(&format!("{sha256}-1"), &sha256));
+        assert!(!named(&md5, &md5), "that of an upload in one part");
+        assert!(!named(&format!("{sha256}-2"), &sha256));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! | `Cache-Control`, `Content-Disposition`, `-Encoding`, `-Language`, `Expires` | headers |
 //! | ETag, `Content-Type` as sent, checksum, sizes and checksums of parts, time of the request | internal, `s3-*` |
 //!
-//! A file that was stored over HTTP has none of these: its ETag is the SHA-256 of its bytes, which has 64
-//! digits so that no client takes it for an MD5, and its type is what the server found.
+//! A file that was stored over HTTP has none of these: its ETag is the SHA-256 of its bytes and `-1`, as of an
+//! upload in one part, so that no client takes it for an MD5; its type is what the server found.
 //!
 //! Invariant: the attributes belong to the name's current bytes, since every store over any face replaces
 //! them.
@@ -234,7 +234,7 @@ impl<'a> Object<'a> {
 
     /// The value of its ETag, without quotes.
     pub(crate) fn etag(self) -> String {
-        self.internal(ETAG).map_or_else(|| self.0.digest.to_hex(), str::to_owned)
+        self.internal(ETAG).map_or_else(|| format!("{}-1", self.0.digest.to_hex()), str::to_owned)
     }
 
     pub(crate) fn tag(self) -> ETag {
