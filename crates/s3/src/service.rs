@@ -16,22 +16,29 @@ use s3s::dto::{
     CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput,
     DeleteBucketOutput, DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectInput,
     DeleteObjectOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput, DeleteObjectsInput,
-    DeleteObjectsOutput, GetBucketAclInput, GetBucketAclOutput, GetBucketCorsInput,
-    GetBucketCorsOutput, GetBucketEncryptionInput, GetBucketEncryptionOutput,
+    DeleteObjectsOutput, GetBucketAccelerateConfigurationInput,
+    GetBucketAccelerateConfigurationOutput, GetBucketAclInput, GetBucketAclOutput,
+    GetBucketCorsInput, GetBucketCorsOutput, GetBucketEncryptionInput, GetBucketEncryptionOutput,
     GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
-    GetBucketLocationInput, GetBucketLocationOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
-    GetBucketTaggingInput, GetBucketTaggingOutput, GetBucketVersioningInput,
-    GetBucketVersioningOutput, GetObjectAclInput, GetObjectAclOutput, GetObjectAttributesInput,
-    GetObjectAttributesOutput, GetObjectInput, GetObjectLockConfigurationInput,
-    GetObjectLockConfigurationOutput, GetObjectOutput, GetObjectTaggingInput,
-    GetObjectTaggingOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
-    ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput, ListMultipartUploadsOutput,
-    ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
-    ListObjectsV2Input, ListObjectsV2Output, ListPartsInput, ListPartsOutput, PutBucketAclInput,
-    PutBucketAclOutput, PutBucketTaggingInput, PutBucketTaggingOutput, PutBucketVersioningInput,
-    PutBucketVersioningOutput, PutObjectAclInput, PutObjectAclOutput, PutObjectInput,
-    PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput, UploadPartCopyInput,
-    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, GetBucketLoggingInput, GetBucketLoggingOutput,
+    GetBucketNotificationConfigurationInput, GetBucketNotificationConfigurationOutput,
+    GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput, GetBucketPolicyInput,
+    GetBucketPolicyOutput, GetBucketReplicationInput, GetBucketReplicationOutput,
+    GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, GetBucketTaggingInput,
+    GetBucketTaggingOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
+    GetBucketWebsiteInput, GetBucketWebsiteOutput, GetObjectAclInput, GetObjectAclOutput,
+    GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectInput,
+    GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectOutput,
+    GetObjectTaggingInput, GetObjectTaggingOutput, GetPublicAccessBlockInput,
+    GetPublicAccessBlockOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput,
+    HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListObjectVersionsInput, ListObjectVersionsOutput,
+    ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, ListPartsInput,
+    ListPartsOutput, Payer, PutBucketAclInput, PutBucketAclOutput, PutBucketTaggingInput,
+    PutBucketTaggingOutput, PutBucketVersioningInput, PutBucketVersioningOutput, PutObjectAclInput,
+    PutObjectAclOutput, PutObjectInput, PutObjectOutput, PutObjectTaggingInput,
+    PutObjectTaggingOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
+    UploadPartOutput,
 };
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
@@ -404,6 +411,71 @@ impl S3 for Service {
         request: S3Request<GetObjectLockConfigurationInput>,
     ) -> Answer<GetObjectLockConfigurationOutput> {
         let code = S3ErrorCode::ObjectLockConfigurationNotFoundError;
+        Err(self.no_configuration(&request.input.bucket, code).await)
+    }
+
+    async fn get_bucket_logging(
+        &self,
+        request: S3Request<GetBucketLoggingInput>,
+    ) -> Answer<GetBucketLoggingOutput> {
+        self.bucket(&request.input.bucket).await?;
+        answer(Ok(GetBucketLoggingOutput::default()))
+    }
+
+    async fn get_bucket_notification_configuration(
+        &self,
+        request: S3Request<GetBucketNotificationConfigurationInput>,
+    ) -> Answer<GetBucketNotificationConfigurationOutput> {
+        self.bucket(&request.input.bucket).await?;
+        answer(Ok(GetBucketNotificationConfigurationOutput::default()))
+    }
+
+    async fn get_bucket_accelerate_configuration(
+        &self,
+        request: S3Request<GetBucketAccelerateConfigurationInput>,
+    ) -> Answer<GetBucketAccelerateConfigurationOutput> {
+        self.bucket(&request.input.bucket).await?;
+        answer(Ok(GetBucketAccelerateConfigurationOutput::default()))
+    }
+
+    async fn get_bucket_request_payment(
+        &self,
+        request: S3Request<GetBucketRequestPaymentInput>,
+    ) -> Answer<GetBucketRequestPaymentOutput> {
+        self.bucket(&request.input.bucket).await?;
+        let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
+        answer(Ok(GetBucketRequestPaymentOutput { payer }))
+    }
+
+    async fn get_bucket_website(
+        &self,
+        request: S3Request<GetBucketWebsiteInput>,
+    ) -> Answer<GetBucketWebsiteOutput> {
+        let code = S3ErrorCode::NoSuchWebsiteConfiguration;
+        Err(self.no_configuration(&request.input.bucket, code).await)
+    }
+
+    async fn get_bucket_replication(
+        &self,
+        request: S3Request<GetBucketReplicationInput>,
+    ) -> Answer<GetBucketReplicationOutput> {
+        let code = S3ErrorCode::ReplicationConfigurationNotFoundError;
+        Err(self.no_configuration(&request.input.bucket, code).await)
+    }
+
+    async fn get_public_access_block(
+        &self,
+        request: S3Request<GetPublicAccessBlockInput>,
+    ) -> Answer<GetPublicAccessBlockOutput> {
+        let code = S3ErrorCode::Custom("NoSuchPublicAccessBlockConfiguration".into());
+        Err(self.no_configuration(&request.input.bucket, code).await)
+    }
+
+    async fn get_bucket_ownership_controls(
+        &self,
+        request: S3Request<GetBucketOwnershipControlsInput>,
+    ) -> Answer<GetBucketOwnershipControlsOutput> {
+        let code = S3ErrorCode::OwnershipControlsNotFoundError;
         Err(self.no_configuration(&request.input.bucket, code).await)
     }
 }

@@ -39,6 +39,27 @@ async fn a_bucket_exists_without_objects_and_is_removed_only_when_empty() {
 }
 
 #[tokio::test]
+async fn a_bucket_answers_what_one_without_a_configuration_answers() {
+    let (server, key) = with_bucket().await;
+    for (name, status, expected) in [
+        ("logging", 200, "<BucketLoggingStatus"),
+        ("notification", 200, "<NotificationConfiguration"),
+        ("accelerate", 200, "<AccelerateConfiguration"),
+        ("requestPayment", 200, "<Payer>BucketOwner</Payer>"),
+        ("website", 404, "<Code>NoSuchWebsiteConfiguration<"),
+        ("replication", 404, "<Code>ReplicationConfigurationNotFoundError<"),
+        ("publicAccessBlock", 404, "<Code>NoSuchPublicAccessBlockConfiguration<"),
+        ("ownershipControls", 404, "<Code>OwnershipControlsNotFoundError<"),
+    ] {
+        let found = server.call(&key, "GET", &format!("/data?{name}="), &[], "").await;
+        assert_eq!(found.status, status, "{name}");
+        assert!(found.text().contains(expected), "{name}: {}", found.text());
+        let missing = server.call(&key, "GET", &format!("/none?{name}="), &[], "").await;
+        assert_eq!(missing.element("Code").as_deref(), Some("NoSuchBucket"), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn an_object_comes_back_as_it_was_sent() {
     let (server, key) = with_bucket().await;
     let headers = [
