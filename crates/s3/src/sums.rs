@@ -11,7 +11,7 @@ use bytes::Bytes;
 use forebay_intake::IntakeError;
 use forebay_intake::upload::Source;
 use futures_util::StreamExt as _;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use md5::{Digest as _, Md5};
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders, s3_error};
@@ -174,26 +174,38 @@ impl Reader {
         let found: [u8; 16] = self.md5.finalize().into();
         let computed = self.running.finish();
         compare_md5(md5.as_deref(), &found)?;
-        let arrived = trailers.and_then(|trailers| {
-            trailers.read(|headers| {
-                headers.get(algorithm.header()).map(|value| value.to_str().unwrap_or("").to_owned())
-            })
-        });
-        let value = match (value, arrived.flatten()) {
+        let arrived =
+            trailers.and_then(|trailers| trailers.read(|arrived| sent(arrived, algorithm)));
+        let value = match (value, arrived.transpose()?.flatten()) {
             (_, Some(text)) => Some(algorithm.decode(&text)?),
             (None, None) if trailer => {
-                let mut error = S3Error::with_message(
-                    S3ErrorCode::Custom("MalformedTrailerError".into()),
-                    "The trailer that the request announced did not arrive",
-                );
-                error.set_status_code(StatusCode::BAD_REQUEST);
-                return Err(error);
+                return Err(malformed("The trailer that the request announced did not arrive"));
             }
             (value, None) => value,
         };
         compare(algorithm, value.as_deref(), &computed)?;
         Ok(Received { md5: found, algorithm, value: computed, size: self.size })
     }
+}
+
+/// Returns the checksum that trailers bring.
+///
+/// # Errors
+/// `MalformedTrailerError`: they bring another one, which no header announced and nothing has computed.
+fn sent(trailers: &HeaderMap, algorithm: Algorithm) -> S3Result<Option<String>> {
+    let others = trailers.keys().map(HeaderName::as_str).filter(|name| *name != algorithm.header());
+    if others.into_iter().any(|name| name.starts_with("x-amz-checksum-")) {
+        return Err(malformed("A trailer has a checksum that x-amz-trailer does not announce"));
+    }
+    let value = trailers.get(algorithm.header());
+    Ok(value.map(|value| value.to_str().unwrap_or_default().to_owned()))
+}
+
+fn malformed(why: &'static str) -> S3Error {
+    let code = S3ErrorCode::Custom("MalformedTrailerError".into());
+    let mut error = S3Error::with_message(code, why);
+    error.set_status_code(StatusCode::BAD_REQUEST);
+    error
 }
 
 impl Source for Reader {
@@ -264,7 +276,7 @@ pub(crate) fn compare(algorithm: Algorithm, expected: Option<&[u8]>, found: &[u8
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 

@@ -124,6 +124,12 @@ async fn a_cut_or_altered_upload_is_not_acknowledged() {
         );
         assert_eq!(server.call(&key, "HEAD", "/data/k", &[], "").await.status, 404, "{body:?}");
     }
+    // A checksum that no header announces is not computed.
+    let headers = [("content-encoding", "aws-chunked"), ("x-amz-decoded-content-length", "5")];
+    let unannounced = sign(&key, "PUT", "/data/k", &headers, CHUNKED).body(Body::from(whole));
+    let answer = server.send(unannounced.unwrap()).await;
+    assert_eq!(answer.element("Code").as_deref(), Some("MalformedTrailerError"));
+    assert_eq!(server.call(&key, "HEAD", "/data/k", &[], "").await.status, 404);
     let answer = server.send(chunked(whole, "5")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.header("x-amz-checksum-crc32"), Some("NhCmhg=="));
