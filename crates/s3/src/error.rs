@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use forebay_base::error_chain::chain;
 use forebay_intake::names::NameError;
+use forebay_intake::uploads::UploadError;
 use forebay_intake::{IntakeError, Shortage};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -63,6 +64,12 @@ fn code(error: &IntakeError) -> S3ErrorCode {
         IntakeError::Busy { .. } => S3ErrorCode::SlowDown,
         IntakeError::Body { slow: true, .. } => S3ErrorCode::RequestTimeout,
         IntakeError::Body { slow: false, .. } => S3ErrorCode::IncompleteBody,
+        // A part arrived while its upload was completed or aborted.
+        IntakeError::Upload(
+            UploadError::NotFound { .. }
+            | UploadError::Finished { .. }
+            | UploadError::Interrupted { .. },
+        ) => S3ErrorCode::NoSuchUpload,
         IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
             S3ErrorCode::ServiceUnavailable
         }
@@ -246,6 +253,14 @@ mod tests {
         let response = response(s3_error!(NotModified), &subject());
         assert_eq!(response.status(), StatusCode::NOT_MODIFIED);
         assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    }
+
+    #[test]
+    fn a_part_that_races_with_the_end_of_its_upload_is_no_fault_of_the_server() {
+        let id = forebay_intake::uploads::UploadId::default();
+        for error in [UploadError::NotFound { id }, UploadError::Interrupted { id, offset: 9 }] {
+            assert_eq!(of_intake(error.into()).status_code(), Some(StatusCode::NOT_FOUND));
+        }
     }
 
     #[test]

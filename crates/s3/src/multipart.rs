@@ -75,7 +75,10 @@ pub(crate) fn no_such_upload() -> S3Error {
 /// Converts an error of an upload.
 pub(crate) fn of_upload(error: UploadError) -> S3Error {
     match error {
-        UploadError::NotFound { .. } | UploadError::Finished { .. } => no_such_upload(),
+        // An interrupted one is being completed or aborted.
+        UploadError::NotFound { .. }
+        | UploadError::Finished { .. }
+        | UploadError::Interrupted { .. } => no_such_upload(),
         UploadError::TooMany { .. } | UploadError::NoRoom { .. } | UploadError::InUse { .. } => {
             s3_error!(SlowDown, "{error}")
         }

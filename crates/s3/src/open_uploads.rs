@@ -90,7 +90,7 @@ impl Service {
             is_truncated: Some(more),
             key: Some(input.key),
             max_parts: number(max),
-            next_part_number_marker: last.or(Some(0)),
+            next_part_number_marker: last.filter(|_| more),
             owner: Some(owner()),
             part_number_marker: Some(input.part_number_marker.unwrap_or(0)),
             parts: Some(listed.collect()),

@@ -4,8 +4,8 @@
 
 mod conditions;
 mod objects;
-mod security;
 mod presigned;
+mod security;
 mod support;
 mod versions;
 mod xml;

@@ -289,6 +289,10 @@ async fn parts_become_an_object_once_and_their_upload_is_over() {
     assert!(uploads.contains(&id), "{uploads}");
     let parts = server.call(&key, "GET", &format!("/data/big?uploadId={id}"), &[], "").await;
     assert_eq!(parts.text().matches("<Part>").count(), 2, "{}", parts.text());
+    assert_eq!(parts.element("NextPartNumberMarker"), None, "there are no more");
+    let page = format!("/data/big?max-parts=1&uploadId={id}");
+    let page = server.call(&key, "GET", &page, &[], "").await;
+    assert_eq!(page.element("NextPartNumberMarker").as_deref(), Some("1"));
     let code =
         async |parts: &[(u32, &str)]| complete(&server, &key, &id, parts).await.element("Code");
     assert_eq!(code(&[]).await.as_deref(), Some("MalformedXML"));
