@@ -38,6 +38,8 @@ const BUSY: u64 = 2;
 const STATE_BITS: u32 = 2;
 /// Minimum buffer size of hyper.
 const BUFFER_SIZE_MIN: usize = 8 << 10;
+/// Maximum number of headers of a request. Its memory is limited by `server.header_size_max`.
+const HEADERS_MAX: usize = 256;
 
 /// Why a connection was closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -444,6 +446,7 @@ pub(super) async fn serve<S>(
     let conn = http1::Builder::new()
         .header_read_timeout(None)
         .max_header_size(app.header_size_max)
+        .max_headers(HEADERS_MAX)
         // What a connection may buffer of a response beyond its latest piece, and of a request.
         .max_buf_size(app.header_size_max.max(BUFFER_SIZE_MIN))
         .half_close(true)

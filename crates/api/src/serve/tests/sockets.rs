@@ -384,6 +384,18 @@ async fn a_head_over_the_limit_is_431() {
 }
 
 #[tokio::test]
+async fn a_request_has_at_most_256_headers() {
+    let server = server(&[]).await;
+    let ask = async |count: usize| {
+        let headers: String = (2..count).map(|n| format!("x-a-{n}: 1\r\n")).collect();
+        let head = "GET /v1/echo HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+        server.ask(&format!("{head}{headers}\r\n")).await
+    };
+    assert!(ask(256).await.starts_with("HTTP/1.1 200"));
+    assert!(ask(257).await.starts_with("HTTP/1.1 431"));
+}
+
+#[tokio::test]
 async fn before_the_data_is_open_only_health_answers() {
     let server = unopened(&[]).await;
     assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
