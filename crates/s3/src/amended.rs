@@ -63,8 +63,9 @@ impl Amend {
         // Of others only the trailers would be lost, which belong to bodies.
         let has_no_body = [Method::GET, Method::HEAD].contains(&parts.method)
             || parts.headers.contains_key(COPY_SOURCE);
-        let mut headers = parts.headers.clone();
-        (has_no_body && amend(&mut headers)).then_some(Self::Headers)
+        let is_concerned = |name: &HeaderName| *name == RANGE || DATES.contains(name);
+        let amends = parts.headers.keys().any(is_concerned) && amend(&mut parts.headers.clone());
+        (has_no_body && amends).then_some(Self::Headers)
     }
 }
 
