@@ -18,6 +18,7 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, IF_MODIFIED_SINCE, IF_UNMODIFI
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
@@ -77,7 +78,8 @@ pub(crate) struct Signer(pub(crate) String);
 ///
 /// * `has_bucket`: the bucket is in the name of the host.
 fn is_xml(parts: &Parts, has_bucket: bool) -> bool {
-    let path = parts.uri.path().trim_start_matches('/');
+    let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
+    let path = path.trim_start_matches('/');
     let key = if has_bucket { Some(path) } else { path.split_once('/').map(|(_, key)| key) };
     let query = parts.uri.query().unwrap_or_default();
     let names_part =
@@ -207,6 +209,7 @@ mod tests {
     fn the_bytes_of_an_object_are_no_xml() {
         for (method, target, xml) in [
             ("PUT", "/b/k", false),
+            ("PUT", "/b%2Fk", false),
             ("PUT", "/b/k?anything", false),
             ("PUT", "/b/k?partNumber=1&uploadId=x", false),
             ("PUT", "/b/k?tagging", true),
