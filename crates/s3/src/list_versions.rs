@@ -15,7 +15,7 @@ use crate::error::of_intake;
 use crate::list::{Encoding, common, number, page_size};
 use crate::object::Object;
 use crate::service::Service;
-use crate::versions::{NULL, Wanted, version_id};
+use crate::versions::{Ids, NULL, Wanted};
 
 impl Service {
     pub(crate) async fn list_versions(
@@ -34,15 +34,11 @@ impl Service {
             ));
         }
         let namespace = self.bucket(&input.bucket).await?;
-        let versioning = self.versioning_of(&namespace).await?;
+        let ids = self.ids_of(&namespace).await?;
         let before = match Wanted::parse(id_marker.as_deref()) {
             Ok(Wanted::Current) => None,
             Ok(Wanted::Numbered(id)) => Some(id),
-            // The newest version of its key is the one without a number.
-            Ok(Wanted::Null) => match versioning {
-                Versioning::Suspended { at } => Some(at),
-                Versioning::On | Versioning::Off => None,
-            },
+            Ok(Wanted::Null) => self.null_marker(&input.bucket, after.as_deref(), &ids).await?,
             Err(_) => {
                 return Err(s3_error!(InvalidArgument, "Invalid version id specified"));
             }
@@ -62,8 +58,8 @@ impl Service {
         let BrowsedStates { states, prefixes, next } = page;
         let (markers, versions): (Vec<_>, Vec<_>) =
             states.iter().partition(|state| state.version.is_deletion);
-        let versions = versions.into_iter().map(|state| version(state, versioning, encoding));
-        let markers = markers.into_iter().map(|state| marker(state, versioning, encoding));
+        let versions = versions.into_iter().map(|state| version(state, &ids, encoding));
+        let markers = markers.into_iter().map(|state| marker(state, &ids, encoding));
         let (next_key, next_id) = match next {
             // A number also for the version without one: it says where the page ended.
             Some(next) => (Some(next.name), next.id.map(|id| id.to_string())),
@@ -86,18 +82,41 @@ impl Service {
             ..ListObjectVersionsOutput::default()
         })
     }
-}
 
-/// The id of a listed version. Markers and what is kept have a number, whatever the bucket does now.
-fn listed_id(state: &NameState, versioning: Versioning) -> String {
-    let id = state.version.file.id;
-    if state.is_latest && !state.version.is_deletion {
-        return version_id(versioning, id).unwrap_or_else(|| NULL.to_owned());
+    /// The number of the version `null` of a key, behind which a page begins.
+    async fn null_marker(
+        &self,
+        bucket: &str,
+        after: Option<&str>,
+        ids: &Ids,
+    ) -> S3Result<Option<u64>> {
+        if let (Versioning::On | Versioning::Suspended { .. }, Some(after)) =
+            (ids.versioning, after)
+            && let Ok(key) = self.key(bucket, after)
+            && let Some(id) = self.null_version(&key, ids).await?
+        {
+            return Ok(Some(id));
+        }
+        // It was erased meanwhile: then it was the newest.
+        Ok(match ids.versioning {
+            Versioning::Suspended { at } => Some(at),
+            Versioning::On | Versioning::Off => None,
+        })
     }
-    id.to_string()
 }
 
-fn version(state: &NameState, versioning: Versioning, encoding: Encoding) -> ObjectVersion {
+/// The id of a listed version. Markers have a number, whatever the bucket does now.
+fn listed_id(state: &NameState, ids: &Ids) -> String {
+    let id = state.version.file.id;
+    match state.version.is_deletion {
+        true => id.to_string(),
+        false if state.is_latest => ids.id(id).unwrap_or_else(|| NULL.to_owned()),
+        false if ids.was_null(id) => NULL.to_owned(),
+        false => id.to_string(),
+    }
+}
+
+fn version(state: &NameState, ids: &Ids, encoding: Encoding) -> ObjectVersion {
     let object = Object(&state.version.file);
     ObjectVersion {
         e_tag: Some(object.tag()),
@@ -109,18 +128,18 @@ fn version(state: &NameState, versioning: Versioning, encoding: Encoding) -> Obj
         storage_class: Some(ObjectVersionStorageClass::from_static(
             ObjectVersionStorageClass::STANDARD,
         )),
-        version_id: Some(listed_id(state, versioning)),
+        version_id: Some(listed_id(state, ids)),
         ..ObjectVersion::default()
     }
 }
 
-fn marker(state: &NameState, versioning: Versioning, encoding: Encoding) -> DeleteMarkerEntry {
+fn marker(state: &NameState, ids: &Ids, encoding: Encoding) -> DeleteMarkerEntry {
     let object = Object(&state.version.file);
     DeleteMarkerEntry {
         is_latest: Some(state.is_latest),
         key: Some(encoding.write(object.0.name.as_str())),
         last_modified: Some(object.modified()),
         owner: Some(owner()),
-        version_id: Some(listed_id(state, versioning)),
+        version_id: Some(listed_id(state, ids)),
     }
 }

@@ -1,10 +1,14 @@
 //! Versions of objects: whether a bucket keeps them, which id each has, and how one is found and erased.
 //!
 //! The id of a version is that of the file, in decimals. An object of a bucket without versions, and one that
-//! was stored while they were suspended, has the id `null`.
+//! was stored while they were suspended, has the id `null`; the latter keeps it, since the bucket remembers
+//! which ids were assigned in that time.
 //!
-//! Invariants: an id names the same bytes for ever; what is erased was named by its id, or is the only one.
+//! Invariants: a number names the same bytes for ever; what is erased was named by its id, or is the only one.
 
+use std::ops::Range;
+
+use forebay_intake::attributes::{AttributeError, AttributeKind, Attributes};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{Condition, Deletion, NameKey, StoredFile};
@@ -21,8 +25,10 @@ use crate::service::Service;
 /// Id of a version that has no number.
 pub(crate) const NULL: &str = "null";
 
-/// Maximum number of earlier versions among which one with bytes is looked for.
+/// Number of earlier versions that are read at a time.
 const LOOKED_AT_MAX: usize = 100;
+/// Maximum number of times of suspension that are remembered, the newest ones.
+const NULLS_MAX: usize = 16;
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
@@ -73,12 +79,57 @@ impl Wanted {
     }
 }
 
-/// The id of the version with a number in a bucket; `None` if the bucket has no versions.
-pub(crate) fn version_id(versioning: Versioning, id: u64) -> Option<String> {
-    match versioning {
-        Versioning::Off => None,
-        Versioning::Suspended { at } if id >= at => Some(NULL.to_owned()),
-        Versioning::On | Versioning::Suspended { .. } => Some(id.to_string()),
+/// Which versions of a bucket have numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ids {
+    pub(crate) versioning: Versioning,
+    /// Ids that were assigned while versions were suspended, before they were enabled again.
+    nulls: Vec<Range<u64>>,
+}
+
+impl Ids {
+    /// Name of the internal attribute of a namespace with [`Ids::nulls`].
+    const NULLS: &str = "s3-nulls";
+
+    fn of(record: Option<&NamespaceRecord>) -> Self {
+        let versioning = record.map_or(Versioning::Off, NamespaceRecord::versioning);
+        let text = record.and_then(|r| r.attributes.get(AttributeKind::Internal, Self::NULLS));
+        let parse = |range: &str| {
+            let (start, end) = range.split_once('-')?;
+            Some(start.parse().ok()?..end.parse().ok()?)
+        };
+        let nulls = text.unwrap_or_default().split(',').filter_map(parse).collect();
+        Self { versioning, nulls }
+    }
+
+    /// Stores that what has been stored since `at` has no number.
+    fn remember(
+        mut self,
+        mut attributes: Attributes,
+        at: u64,
+        end: u64,
+    ) -> Result<Attributes, AttributeError> {
+        self.nulls.push(at..end);
+        let forgotten = self.nulls.len().saturating_sub(NULLS_MAX);
+        let kept = self.nulls.iter().skip(forgotten);
+        let texts: Vec<_> = kept.map(|ids| format!("{}-{}", ids.start, ids.end)).collect();
+        attributes.set(AttributeKind::Internal, Self::NULLS, &texts.join(","))?;
+        Ok(attributes)
+    }
+
+    /// Whether a version that was replaced has no number.
+    pub(crate) fn was_null(&self, id: u64) -> bool {
+        self.nulls.iter().any(|ids| ids.contains(&id))
+    }
+
+    /// The id of the version with a number; `None` if the bucket has no versions.
+    pub(crate) fn id(&self, id: u64) -> Option<String> {
+        match self.versioning {
+            Versioning::Off => None,
+            Versioning::Suspended { at } if id >= at => Some(NULL.to_owned()),
+            _ if self.was_null(id) => Some(NULL.to_owned()),
+            Versioning::On | Versioning::Suspended { .. } => Some(id.to_string()),
+        }
     }
 }
 
@@ -94,10 +145,35 @@ fn with_marker(mut error: S3Error, version: &str) -> S3Error {
 }
 
 impl Service {
-    /// What becomes of objects of a bucket that are replaced or deleted.
-    pub(crate) async fn versioning_of(&self, namespace: &Namespace) -> S3Result<Versioning> {
+    /// Which versions of a bucket have numbers, and what becomes of objects that are replaced or deleted.
+    pub(crate) async fn ids_of(&self, namespace: &Namespace) -> S3Result<Ids> {
         let record = self.intake.namespace_record(namespace).await.map_err(of_intake)?;
-        Ok(record.as_ref().map_or(Versioning::Off, NamespaceRecord::versioning))
+        Ok(Ids::of(record.as_ref()))
+    }
+
+    /// Finds the newest version without a number of a key.
+    pub(crate) async fn null_version(&self, key: &NameKey, ids: &Ids) -> S3Result<Option<u64>> {
+        if let Some(current) = self.intake.find(key).await.map_err(of_intake)? {
+            let id = current.record.id;
+            if ids.id(id).is_none_or(|id| id == NULL) {
+                return Ok(Some(id));
+            }
+        }
+        let oldest = ids.nulls.iter().map(|ids| ids.start).min();
+        let (mut before, Some(oldest)) = (ids.nulls.iter().map(|ids| ids.end).max(), oldest) else {
+            return Ok(None);
+        };
+        loop {
+            let page = self.intake.versions(key, before, LOOKED_AT_MAX).await.map_err(of_intake)?;
+            let mut kept = page.versions.iter().filter(|version| !version.is_deletion);
+            if let Some(found) = kept.find(|version| ids.was_null(version.file.id)) {
+                return Ok(Some(found.file.id));
+            }
+            before = page.versions.last().map(|last| last.file.id).filter(|id| *id > oldest);
+            if before.is_none() || !page.more {
+                return Ok(None);
+            }
+        }
     }
 
     /// The id of the version that a file is; `None` if its bucket has no versions.
@@ -106,7 +182,7 @@ impl Service {
         namespace: &Namespace,
         id: u64,
     ) -> S3Result<Option<String>> {
-        Ok(version_id(self.versioning_of(namespace).await?, id))
+        Ok(self.ids_of(namespace).await?.id(id))
     }
 
     /// Finds a version of an object.
@@ -131,24 +207,28 @@ impl Service {
                 None => Err(self.without_version(bucket, &key, id).await?),
             };
         }
+        if let Ok(Wanted::Null) = wanted {
+            let found = self.null_version(&key, &self.ids_of(&key.0).await?).await?;
+            let found = match found {
+                Some(id) => self.intake.find_version(&key, id).await.map_err(of_intake)?,
+                None => None,
+            };
+            if found.is_none() {
+                self.bucket(bucket).await?;
+            }
+            return found.ok_or_else(unknown);
+        }
         let Some(file) = self.intake.find(&key).await.map_err(of_intake)? else {
             self.bucket(bucket).await?;
-            return Err(self.without_object(&key, wanted?).await?);
+            wanted?;
+            return Err(self.without_object(&key).await?);
         };
-        if wanted? == Wanted::Null {
-            let id = self.version_of(&key.0, file.record.id).await?;
-            if id.is_some_and(|id| id != NULL) {
-                return Err(unknown());
-            }
-        }
+        wanted?;
         Ok(file)
     }
 
     /// The error for a name that does not exist now.
-    async fn without_object(&self, key: &NameKey, wanted: Wanted) -> S3Result<S3Error> {
-        if wanted == Wanted::Null {
-            return Ok(unknown());
-        }
+    async fn without_object(&self, key: &NameKey) -> S3Result<S3Error> {
         let history = self.intake.versions(key, None, 1).await.map_err(of_intake)?;
         let newest = history.versions.first().filter(|newest| newest.is_deletion);
         let marked = newest.map(|newest| with_marker(missing(), &newest.file.id.to_string()));
@@ -179,14 +259,14 @@ impl Service {
         let numbered = match Wanted::parse(version)? {
             Wanted::Numbered(id) => Some(id),
             Wanted::Current => None,
-            Wanted::Null => match self.intake.find(key).await.map_err(of_intake)? {
-                None => return self.without_null(key).await,
-                Some(file) => match self.version_of(&key.0, file.record.id).await?.as_deref() {
-                    None => None,
-                    Some(NULL) => Some(file.record.id),
-                    Some(_) => return self.without_null(key).await,
-                },
-            },
+            Wanted::Null => {
+                let ids = self.ids_of(&key.0).await?;
+                match self.null_version(key, &ids).await? {
+                    None => return self.without_null(key).await,
+                    Some(_) if ids.versioning == Versioning::Off => None,
+                    found => found,
+                }
+            }
         };
         let Some(id) = numbered else {
             let deleted = self.intake.delete(key, condition.clone(), None).await;
@@ -206,8 +286,8 @@ impl Service {
     /// Deletes the version without a number of a key that has none.
     ///
     /// # Errors
-    /// `NoSuchVersion`: the key has versions with numbers. One of them may have been stored as `null` before
-    /// versions were enabled again, so its client must not take it for deleted.
+    /// `NoSuchVersion`: the key has versions with numbers. One of them may have been `null` before versions were
+    /// enabled, so its client must not take it for deleted.
     async fn without_null(&self, key: &NameKey) -> S3Result<Deleted> {
         let history = self.intake.versions(key, None, LOOKED_AT_MAX).await.map_err(of_intake)?;
         let has_bytes = history.current.is_some()
@@ -218,7 +298,7 @@ impl Service {
 
     pub(crate) async fn versioning(&self, bucket: &str) -> S3Result<GetBucketVersioningOutput> {
         let namespace = self.bucket(bucket).await?;
-        let status = match self.versioning_of(&namespace).await? {
+        let status = match self.ids_of(&namespace).await?.versioning {
             Versioning::Off => None,
             Versioning::On => Some(BucketVersioningStatus::ENABLED),
             Versioning::Suspended { .. } => Some(BucketVersioningStatus::SUSPENDED),
@@ -249,14 +329,20 @@ impl Service {
         let change = |attributes, end| {
             let record =
                 NamespaceRecord { namespace: namespace.clone(), created_ms: 0, attributes };
-            let versioning = match record.versioning() {
+            let ids = Ids::of(Some(&record));
+            let mut attributes = record.attributes;
+            let versioning = match ids.versioning {
+                Versioning::Suspended { at } if is_on && at < end => {
+                    attributes = ids.remember(attributes, at, end)?;
+                    Versioning::On
+                }
                 _ if is_on => Versioning::On,
                 Versioning::On => Versioning::Suspended { at: end },
                 // Nothing that is there has a number.
                 Versioning::Off => Versioning::Suspended { at: 0 },
                 suspended @ Versioning::Suspended { .. } => suspended,
             };
-            Ok(NamespaceRecord::with_versioning(record.attributes, versioning)?)
+            Ok(NamespaceRecord::with_versioning(attributes, versioning)?)
         };
         match self.intake.change_namespace(&namespace, change).await {
             Ok(_) => Ok(PutBucketVersioningOutput::default()),
@@ -286,10 +372,29 @@ mod tests {
 
     #[test]
     fn what_is_stored_while_versions_are_suspended_has_no_number() {
-        assert_eq!(version_id(Versioning::Off, 9), None);
-        assert_eq!(version_id(Versioning::On, 9).as_deref(), Some("9"));
-        let suspended = Versioning::Suspended { at: 9 };
-        assert_eq!(version_id(suspended, 8).as_deref(), Some("8"));
-        assert_eq!(version_id(suspended, 9).as_deref(), Some("null"));
+        let ids = |versioning, nulls: &[Range<u64>]| Ids { versioning, nulls: nulls.to_vec() };
+        assert_eq!(ids(Versioning::Off, &[]).id(9), None);
+        assert_eq!(ids(Versioning::On, &[]).id(9).as_deref(), Some("9"));
+        let suspended = ids(Versioning::Suspended { at: 9 }, &[]);
+        assert_eq!(suspended.id(8).as_deref(), Some("8"));
+        assert_eq!(suspended.id(9).as_deref(), Some("null"));
+        let again = ids(Versioning::On, &[3..5, 9..12]);
+        let found = [2, 3, 4, 5, 9, 11, 12].map(|id| again.id(id).unwrap());
+        assert_eq!(found, ["2", "null", "null", "5", "null", "null", "12"]);
+    }
+
+    #[test]
+    fn the_newest_times_of_suspension_are_remembered() {
+        let mut record = NamespaceRecord {
+            namespace: Namespace::parse("b").unwrap(),
+            created_ms: 0,
+            attributes: Attributes::default(),
+        };
+        for n in 0..40 {
+            let ids = Ids::of(Some(&record));
+            record.attributes = ids.remember(record.attributes, n * 10, n * 10 + 5).unwrap();
+        }
+        let ids = Ids::of(Some(&record));
+        assert_eq!((ids.nulls.len(), ids.nulls.last()), (NULLS_MAX, Some(&(390..395))));
     }
 }

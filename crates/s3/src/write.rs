@@ -25,7 +25,7 @@ use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set
 use crate::read::{ChecksumHeader, header_of, refuse_encryption};
 use crate::service::Service;
 use crate::sums::{Expected, Reader};
-use crate::versions::{Deleted, NULL};
+use crate::versions::Deleted;
 
 /// Maximum number of objects that one request deletes.
 const DELETED_MAX: usize = 1_000;
@@ -377,8 +377,7 @@ impl Service {
         let tags = tags_of_set(tags)?;
         let file = self.object(bucket, key, version).await?;
         let key = (file.record.namespace.clone(), file.record.name.clone());
-        let is_numbered = version.is_some_and(|version| version != NULL);
-        if is_numbered && !self.is_current(&key, file.record.id).await? {
+        if version.is_some() && !self.is_current(&key, file.record.id).await? {
             return Err(s3_error!(NotImplemented, "Tags of earlier versions cannot be changed"));
         }
         let mut refused = None;

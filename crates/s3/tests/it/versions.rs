@@ -245,28 +245,49 @@ async fn suspended_versions_stay_and_new_objects_have_no_number() {
 }
 
 #[tokio::test]
-async fn a_null_version_that_got_a_number_is_not_reported_as_deleted() {
+async fn a_version_stays_null_when_versions_are_enabled_again() {
     let bucket = Bucket::versioned().await;
-    bucket.set("Suspended").await;
-    assert_eq!(bucket.put("k", "one").await.as_deref(), Some("null"));
-    bucket.set("Enabled").await;
-    let delete = async || bucket.call("DELETE", "/data/k?versionId=null").await;
+    let null = "/data/k?versionId=null";
     for newer in [false, true] {
-        if newer {
-            bucket.put("k", "two").await.unwrap();
+        bucket.set("Suspended").await;
+        assert_eq!(bucket.put("k", "one").await.as_deref(), Some("null"));
+        bucket.set("Enabled").await;
+        let two = match newer {
+            true => bucket.put("k", "two").await,
+            false => None,
+        };
+        assert_eq!(bucket.text(null).await.as_deref(), Ok("one"));
+        let head = bucket.call("HEAD", null).await;
+        assert_eq!(head.header("x-amz-version-id"), Some("null"));
+        for size in [1, 10] {
+            let listed = bucket.versions(size).await;
+            let mut ids: Vec<&str> = listed.iter().map(|(_, id, ..)| id.as_str()).collect();
+            ids.sort_unstable();
+            let expected: Vec<&str> = two.as_deref().into_iter().chain(["null"]).collect();
+            assert_eq!(ids, expected, "pages of {size}");
         }
-        assert_eq!(delete().await.element("Code").as_deref(), Some("NoSuchVersion"));
-        assert_eq!(bucket.text("/data/k?versionId=null").await.unwrap_err(), "NoSuchVersion");
+        let source = [("x-amz-copy-source", null)];
+        let copied = bucket.server.call(&bucket.key, "PUT", "/data/copy", &source, "").await;
+        assert_eq!(copied.header("x-amz-copy-source-version-id"), Some("null"));
+        bucket.call("DELETE", "/data/copy").await;
+        for (_, id, ..) in bucket.versions(10).await.iter().filter(|(key, ..)| key == "copy") {
+            bucket.call("DELETE", &format!("/data/copy?versionId={id}")).await;
+        }
+        let deleted = bucket.call("DELETE", null).await;
+        assert_eq!((deleted.status, deleted.header("x-amz-version-id")), (204, Some("null")));
+        assert_eq!(bucket.text(null).await.unwrap_err(), "NoSuchVersion");
+        assert_eq!(bucket.versions(10).await.len(), usize::from(newer));
     }
-    let listed = bucket.versions(10).await;
-    assert_eq!(listed.len(), 2, "{listed:?}");
-    assert_eq!(
-        bucket.text(&format!("/data/k?versionId={}", listed[1].1)).await.as_deref(),
-        Ok("one")
-    );
-    for (_, id, ..) in listed {
-        assert_eq!(bucket.call("DELETE", &format!("/data/k?versionId={id}")).await.status, 204);
-    }
+    assert_eq!(bucket.text("/data/k").await.as_deref(), Ok("two"));
+}
+
+#[tokio::test]
+async fn a_delete_of_null_that_deletes_nothing_is_reported_while_there_are_versions() {
+    let bucket = Bucket::versioned().await;
+    let one = bucket.put("k", "one").await.unwrap();
+    let delete = async || bucket.call("DELETE", "/data/k?versionId=null").await;
+    assert_eq!(delete().await.element("Code").as_deref(), Some("NoSuchVersion"));
+    assert_eq!(bucket.call("DELETE", &format!("/data/k?versionId={one}")).await.status, 204);
     assert_eq!(delete().await.status, 204, "nothing is left");
 }
 
