@@ -66,7 +66,7 @@ pub(super) fn is_changed_by_float(text: &str) -> bool {
         let places = digits - 1;
         digits <= DIGITS_MAX && decimal(&format!("{float:.places$e}")) == number
     };
-    !is_shortest && !(has_exponent && is_written_out())
+    !(is_shortest || has_exponent && is_written_out())
 }
 
 /// The sign of a number other than zero, its digits without zeros at either end, and the power of

@@ -1,6 +1,8 @@
 //! Queries of transforms whose operands have different types, and moving windows of floating point
 //! numbers, beside the same queries in PostgreSQL: the same rows, or an error.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fmt::Write as _;
 
 use forebay_testing::Postgres;

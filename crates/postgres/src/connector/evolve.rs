@@ -180,15 +180,8 @@ impl Evolution {
         }
         if there.pg_type.name != column.sql_type {
             let wire = here;
-            // What a destination without a type of the source has instead: what a domain is made of.
-            let base = catalog::built_in(&written.wire).map(|(base, _)| base);
-            let base = base.as_deref().unwrap_or(&column.sql_type);
             match target.schema_evolution.type_change {
-                // The table's type can hold every value of the source's.
-                _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
-                _ if wire == written.wire && there.pg_type.name == base => {}
-                _ if is_longer(&there.pg_type.name, &column.sql_type)
-                    || is_longer(&there.pg_type.name, base) => {}
+                _ if holds(&there.pg_type.name, &wire, &written) => {}
                 _ if widens(&column.wire, &wire) => {
                     written.wire = wire;
                     self.is_same = false;
@@ -266,6 +259,18 @@ fn unchanged(
         message = literal(&message)
     );
     format!("do {}", literal(&body))
+}
+
+/// Whether a column of a table can hold every value of the source's.
+///
+/// * `there`, `wire`: the type of the table's column.
+fn holds(there: &str, wire: &Wire, column: &Column) -> bool {
+    // What a destination without a type of the source has instead: what a domain is made of.
+    let base = catalog::built_in(&column.wire).map(|(base, _)| base);
+    let base = base.as_deref().unwrap_or(&column.sql_type);
+    *wire == column.wire && (!narrows(there) || there == base)
+        || is_longer(there, &column.sql_type)
+        || is_longer(there, base)
 }
 
 /// Whether a type is another one with a greater length or precision, so that it can hold all of its

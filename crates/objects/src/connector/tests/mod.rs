@@ -3,6 +3,7 @@
 mod bucket;
 mod damage;
 mod interrupted;
+mod numbers;
 mod sources;
 
 use std::path::Path;

@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use super::super::{CsvSource, NdjsonSource};
 use super::{chain, csv, ndjson, stream};
 
-fn csv_source(settings: Value) -> Arc<dyn Source> {
+pub(super) fn csv_source(settings: Value) -> Arc<dyn Source> {
     super::source::<CsvSource>(settings)
 }
 
-fn ndjson_source(settings: Value) -> Arc<dyn Source> {
+pub(super) fn ndjson_source(settings: Value) -> Arc<dyn Source> {
     super::source::<NdjsonSource>(settings)
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn read(
 }
 
 /// Rows as JSON.
-async fn json_of(source: &Arc<dyn Source>, name: &str) -> Vec<Value> {
+pub(super) async fn json_of(source: &Arc<dyn Source>, name: &str) -> Vec<Value> {
     let stream = acceptance::open_source(source, &stream(name)).await.unwrap();
     let batches = read(&stream).await.unwrap();
     let rows = batches.iter().flat_map(|batch| json_rows(batch, stream.columns()).unwrap());
@@ -67,14 +67,14 @@ async fn json_of(source: &Arc<dyn Source>, name: &str) -> Vec<Value> {
 }
 
 /// What is wrong with a stream, when it is opened or read.
-async fn error_of(source: &Arc<dyn Source>, settings: &StreamSettings) -> String {
+pub(super) async fn error_of(source: &Arc<dyn Source>, settings: &StreamSettings) -> String {
     match acceptance::open_source(source, settings).await {
         Err(error) => chain(&error),
         Ok(stream) => chain(&read(&stream).await.unwrap_err()),
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) {
+pub(super) fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
@@ -418,7 +418,7 @@ async fn a_file_that_changes_during_a_run_fails_its_unit() {
 }
 
 /// The rows of a file of these bytes, as far as it can be read.
-fn read_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Vec<Option<String>>>, String> {
+pub(super) fn read_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Vec<Option<String>>>, String> {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join(name), bytes);
     let settings = json!({ "path": directory.path() });
@@ -473,105 +473,6 @@ proptest! {
         let expected: Vec<Vec<Option<String>>> =
             rows.into_iter().map(|row| row.map(Some).into()).collect();
         prop_assert_eq!(read, expected);
-    }
-}
-
-#[test]
-fn lines_that_end_with_a_carriage_return_alone_are_refused() {
-    for (text, field) in [
-        (&b"id,name\r1,a\r2,b\r"[..], "line 1: field 2"),
-        (b"id\r1\r2\r", "line 1: field 1"),
-        (b"id,name\n1,a\r2,b\r", "line 2: field 2"),
-        (b"id,name\r\n1,a\r\r\n", "line 2: field 2"),
-        (b"id,name\n1\r,a\n", "line 2: field 1"),
-    ] {
-        let found = read_bytes("a.csv", text).unwrap_err();
-        assert!(found.contains(field), "{found}");
-        assert!(found.contains("a carriage return that no line feed follows"), "{found}");
-        assert!(found.contains("tr '\\r' '\\n'"), "{found}");
-    }
-    let quoted = read_bytes("a.csv", b"id,name\r\n1,\"a\rb\"\r\n").unwrap();
-    assert_eq!(quoted[0][1].as_deref(), Some("a\rb"));
-}
-
-/// The type and the values of the only column `a` of a file with these values.
-async fn inferred(values: &[&str], is_csv: bool) -> (String, Vec<Option<String>>) {
-    let directory = tempfile::tempdir().unwrap();
-    let (name, head) = if is_csv { ("a.csv", "a\n") } else { ("a.ndjson", "") };
-    let line = |value: &&str| match is_csv {
-        true => format!("{value}\n"),
-        false => format!("{{\"a\":{value}}}\n"),
-    };
-    let text = format!("{head}{}", values.iter().map(line).collect::<String>());
-    write(&directory.path().join(name), text.as_bytes());
-    let settings = json!({ "path": directory.path() });
-    let source = if is_csv { csv_source(settings) } else { ndjson_source(settings) };
-    let open = acceptance::open_source(&source, &stream(name)).await.unwrap();
-    let mut read = Vec::new();
-    for batch in self::read(&open).await.unwrap() {
-        let cells = Cells::new(batch.column(0).as_ref(), &open.columns()[0]).unwrap();
-        for row in 0..batch.num_rows() {
-            let mut out = Vec::new();
-            cells.text(row, &mut out);
-            read.push((!cells.is_null(row)).then(|| String::from_utf8(out).unwrap()));
-        }
-    }
-    (open.columns()[0].sql_type.clone(), read)
-}
-
-#[tokio::test]
-async fn an_inferred_type_keeps_every_digit_of_a_number() {
-    for is_csv in [true, false] {
-        for (values, sql_type, expected) in [
-            (["1e5", "9007199254740993"], "numeric", ["100000", "9007199254740993"]),
-            (["0.1234567890123456789", "1e5"], "numeric", ["0.1234567890123456789", "100000"]),
-            (["1e5", "9007199254740992"], "double precision", ["100000", "9007199254740992"]),
-            (["1e-5", "0.25"], "double precision", ["0.00001", "0.25"]),
-        ] {
-            let (found, read) = inferred(&values, is_csv).await;
-            assert_eq!(found, sql_type, "{values:?}");
-            let read: Vec<&str> = read.iter().map(|value| value.as_deref().unwrap()).collect();
-            match sql_type {
-                "numeric" => assert_eq!(read, expected),
-                _ => {
-                    let number = |text: &&str| text.parse::<f64>().unwrap();
-                    assert_eq!(
-                        read.iter().map(number).collect::<Vec<_>>(),
-                        expected.iter().map(number).collect::<Vec<_>>()
-                    );
-                }
-            }
-        }
-    }
-    let (found, read) = inferred(&["NaN", "9007199254740993"], true).await;
-    assert_eq!(found, "text");
-    assert_eq!(read[1].as_deref(), Some("9007199254740993"));
-    assert_eq!(inferred(&["NaN", "9007199254740992"], true).await.0, "double precision");
-}
-
-#[tokio::test]
-async fn a_later_number_that_would_lose_digits_is_refused_unless_its_type_is_given() {
-    for (name, text) in [
-        ("a.csv", "a\n1e5\n9007199254740993\n"),
-        ("a.ndjson", "{\"a\":1e5}\n{\"a\":9007199254740993}\n"),
-        ("a.ndjson", "{\"a\":1e5}\n{\"a\":\"9007199254740993\"}\n"),
-    ] {
-        let directory = tempfile::tempdir().unwrap();
-        write(&directory.path().join(name), text.as_bytes());
-        let open = |more: Value| {
-            let mut settings = json!({ "path": directory.path(), "sample_rows": 1 });
-            settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            if name.ends_with(".csv") { csv_source(settings) } else { ndjson_source(settings) }
-        };
-        let found = error_of(&open(json!({})), &stream(name)).await;
-        let line = text.lines().count();
-        assert!(
-            found.contains(&format!("line {line}: column \"a\": \"9007199254740993\"")),
-            "{found}"
-        );
-        assert!(found.contains("would lose digits as double precision"), "{found}");
-        let given = open(json!({ "columns": { "a": "double precision" } }));
-        assert_eq!(json_of(&given, name).await.len(), 2);
     }
 }
 
