@@ -206,11 +206,11 @@ impl Intake {
         let dir = options.dir.clone();
         let lock = prepare(&dir, fs.as_ref())?;
         let opened = open_catalogue(&dir)?;
-        let sink = open_documents(&dir.join(layout::DOCUMENTS))?;
+        let mut sink = open_documents(&dir.join(layout::DOCUMENTS))?;
         let known_synced = seen_by_views(opened.seen, sink.position());
         let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
         let mut report = StartReport::of(&recovery);
-        let mut catalogue = catch_up(opened, &sink, &log, &mut report)?;
+        let mut catalogue = catch_up(opened, &mut sink, &log, &mut report)?;
         let bounds = bounds_of(&options);
         let (sink, document_position, documents_durable) =
             catch_documents_up(sink, &log, bounds, &catalogue, &mut report)?;

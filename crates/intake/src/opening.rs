@@ -13,7 +13,7 @@ use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, Lock, set_database_aside};
 use forebay_log::{Log, Lsn, Recovery, SegmentInfo};
-use forebay_sink::{Position, Sink as _};
+use forebay_sink::{Identity, Position, Sink as _};
 use forebay_sqlite::SqliteSink;
 
 use crate::apply::replay;
@@ -196,13 +196,13 @@ pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<()
 fn check_companions(
     opened: &mut Opened,
     documents: &SqliteSink,
-    own: Companions,
+    log: [u8; 16],
 ) -> Result<(), OpenError> {
-    let known = opened.catalogue.companions();
+    let (known, own) = (opened.catalogue.companions(), Companions::of(log, documents.identity().0));
     let is_foreign = known.log != 0 && known.log != own.log;
-    let is_same = known.documents == own.documents;
-    // A new database is filled from the log, or refused because that is not possible.
-    if known.documents != 0 && documents.position().is_some() && is_same == is_foreign {
+    // One of an earlier version has a random identity, which the catalogue has recorded.
+    let is_recorded = known.documents == 0 || (known.documents == own.documents) != is_foreign;
+    if documents.identity().0 != Companions::identity(log) && !is_recorded {
         return Err(OpenError::DocumentsForeign { path: documents.path().to_owned() });
     }
     if is_foreign {
@@ -218,15 +218,23 @@ fn check_companions(
 
 /// Brings the catalogue up to date with the log, from its own position or from the beginning.
 ///
-/// * `documents`: the database that is used beside it.
+/// * `documents`: the database that is used beside it. A new one gets its identity.
 pub(crate) fn catch_up(
     mut opened: Opened,
-    documents: &SqliteSink,
+    documents: &mut SqliteSink,
     log: &Log,
     report: &mut StartReport,
 ) -> Result<Catalogue, OpenError> {
+    let identity = Identity(Companions::identity(log.id()));
+    if documents.position().is_none() && documents.identity() != identity {
+        match documents.set_identity(identity) {
+            // The catalogue records the one that it has.
+            Err(error) if space::is_wanted(&error) => tracing::warn!(%error, "an identity stays"),
+            set => set.map_err(documents_error)?,
+        }
+    }
+    check_companions(&mut opened, documents, log.id())?;
     let own = Companions::of(log.id(), documents.identity().0);
-    check_companions(&mut opened, documents, own)?;
     let Opened { mut catalogue, seen, is_rebuilt } = opened;
     report.catalogue_rebuilt = is_rebuilt;
     check_holds(log, "catalogue", seen)?;

@@ -9,7 +9,7 @@
 //!   of the signature by itself;
 //! - a presigned URL is valid for at most seven days;
 //! - `x-amz-*` parameters of a URL presigned with version 4 are headers, since clients move headers there
-//!   ([`presigned`](crate::presigned));
+//!   ([`presigned`]);
 //! - with version 2 the query has only parameters that its signature covers;
 //! - headers that decide over the signature or the body occur once;
 //! - forms, temporary credentials, other services and other regions than the configured one are refused.

@@ -47,7 +47,7 @@ const SAMPLES: &[Sample] = &[
     ("Fortinet without eventtime", r#"date=2023-10-11 time=16:32:52 devname=fg-1 tz="+0200" type=event level=warning srcip=10.0.0.9"#, "event 2023-10-11T14:32:52Z", "fg-1", "event"),
     ("Fortinet FortiWeb", r#"date=2023-10-11 time=09:32:52 log_id=30000000 timezone="(GMT-5:00)Eastern Time(US & Canada)" type=traffic device_id=FV-1 pri=notice"#, "event 2023-10-11T14:32:52Z", "", "traffic"),
     ("Imperva CEF", "CEF:0|Incapsula|SIEMintegration|1|1|Normal|0|start=1697034772000 end=1697038372000 src=10.0.0.9", "event 2023-10-11T14:32:52Z", "", "1"),
-    ("Box", r#"{"type":"event","created_at":"2023-10-11T07:32:52-07:00","recorded_at":"2023-10-11T07:33:52-07:00","event_type":"LOGIN"}"#, "event 2023-10-11T14:32:52Z", "", "LOGIN"),
+    ("Box", r#"{"type":"event","created_at":"2023-10-11T07:32:52-07:00","recorded_at":"2023-10-11T07:33:52-07:00","event_type":"LOGIN"}"#, "event 2023-10-11T14:32:52Z", "", "event"),
     ("SonicWall", r#"<134>id=firewall sn=0017C5 time="2023-10-11 14:32:52 UTC" fw=192.0.2.1 pri=6 c=1024 m=537 msg="Connection Closed" src=10.0.0.9:4711:X0 dst=192.0.2.9:443:X1"#, "event 2023-10-11T14:32:52Z", "192.0.2.1", ""),
     ("Sophos XG", r#"<30>device="SFW" date=2023-10-11 time=16:32:52 timezone="CEST" device_name="XG230" device_id=C1 log_type="Firewall" status="Allow" src_ip=10.0.0.9 dst_ip=192.0.2.9"#, "event 2023-10-11T14:32:52Z", "XG230", "Firewall"),
     ("Stormshield", r#"id=firewall time="2023-10-11 16:32:52" fw="SN310" tz=+0200 startime="2023-10-11 16:32:51" pri=5 src=10.0.0.9 dst=192.0.2.9 logtype="connection""#, "event 2023-10-11T14:32:52Z", "SN310", "connection"),

@@ -12,6 +12,7 @@ use rusqlite::{Connection, params};
 
 use super::rows::Checked;
 use super::schema::SCHEMA_VERSION;
+use crate::digest::Digest;
 use crate::error::CatalogueFault;
 
 const CHECKSUM: &str = "checksum";
@@ -48,6 +49,12 @@ pub(crate) struct Companions {
 }
 
 impl Companions {
+    /// The identity of a document database that is made for a log: the same each time.
+    pub(crate) fn identity(log: [u8; 16]) -> [u8; 16] {
+        let digest = Digest::of_parts(&[b"documents of", &log]);
+        digest.0.first_chunk().copied().unwrap_or_default()
+    }
+
     pub(crate) fn of(log: [u8; 16], documents: [u8; 16]) -> Self {
         let mark =
             |id: [u8; 16]| id.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)).max(1);

@@ -153,6 +153,7 @@ fn views_of_another_directory_are_built_again_or_refused() {
         assert!(intake.find(&key("n", "two")).await.unwrap().is_none());
     });
     intake.close().unwrap();
+    drop(intake);
     assert_eq!(findings(&place("catalogue")), Vec::<String>::new());
     // Without the other's database the own log fills a new one.
     remove(&place("documents"), DOCUMENTS);

@@ -116,6 +116,22 @@ impl SqliteSink {
         self.state.identity
     }
 
+    /// Gives a database without any commit another identity, on stable storage.
+    ///
+    /// # Errors
+    /// SQLite or the system failed; the identity is the earlier one.
+    pub fn set_identity(&mut self, identity: Identity) -> Result<(), OpenError> {
+        let state = State { identity, ..self.state };
+        state::save_state(&self.connection, &state)
+            .map_err(|source| open_error("record the identity", &self.path, source))?;
+        self.state = state;
+        self.sync_wal().map_err(|source| OpenError::Io {
+            act: "sync the identity",
+            path: self.path.clone(),
+            source,
+        })
+    }
+
     /// Path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {

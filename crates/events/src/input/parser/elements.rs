@@ -120,7 +120,7 @@ impl Parser {
 
 /// Whether a line has no fields.
 fn is_text(draft: &Draft<'_>) -> bool {
-    draft.format == Format::Raw.name()
+    [Format::Text, Format::Raw].iter().any(|format| draft.format == format.name())
 }
 
 /// The JSON object that is the message of a syslog line.

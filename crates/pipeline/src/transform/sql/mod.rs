@@ -36,11 +36,13 @@ mod columns;
 mod dialect;
 #[cfg(feature = "sql")]
 mod enums;
+#[cfg(feature = "sql")]
 mod exact;
 #[cfg(feature = "sql")]
 mod in_order;
 #[cfg(feature = "sql")]
 mod joins;
+#[cfg(feature = "sql")]
 mod meaning;
 #[cfg(feature = "sql")]
 mod present;
@@ -55,6 +57,7 @@ pub(super) mod settings;
 mod spill;
 #[cfg(feature = "sql")]
 mod spool;
+#[cfg(feature = "sql")]
 mod syntax;
 #[cfg(feature = "sql")]
 #[cfg(test)]
