@@ -281,7 +281,7 @@ fn stopping_a_server_whose_store_signs_nothing_is_no_error() {
     let dir = tempfile::tempdir().unwrap();
     append_ok(&dir, &["--stream", "bank"], b"{\"amount\":100}\n");
     events(&dir, &["checkpoint"]);
-    std::fs::remove_file(dir.path().join("forebay-data/events/newest-checkpoint")).unwrap();
+    std::fs::write(dir.path().join("forebay-data/events/newest-checkpoint"), "other").unwrap();
     let output = run(&dir, &["checkpoint"]);
     assert!(!output.status.success() && stderr(&output).contains("signs nothing"), "{output:?}");
     // The server reports it when it starts.
