@@ -11,6 +11,7 @@
 //! | `encode(..., 'base64')` | without padding | refused |
 //! | `bytea` beside a text | its bytes | refused |
 //! | `<<`, `>>` | 64 bits | only of `bigint` |
+//! | `~` with a constant | `.` is no line end | `.` is any character |
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, plan_err};
@@ -47,6 +48,13 @@ pub(super) fn adapted(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
                 ),
             }
         }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_match(*op) => {
+            let Expr::Literal(pattern, metadata) = right.as_ref() else { return Ok(None) };
+            let Some(pattern) = pattern.try_as_str().flatten() else { return Ok(None) };
+            let pattern = ScalarValue::from(format!("(?s){pattern}"));
+            let right = Box::new(Expr::Literal(pattern, metadata.clone()));
+            Ok(Some(Expr::BinaryExpr(BinaryExpr { left: left.clone(), op: *op, right })))
+        }
         Expr::ScalarFunction(call) => of_call(call, schema),
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
             refuse_bytes(&[left.as_ref(), right.as_ref()], schema)
@@ -64,6 +72,12 @@ pub(super) fn adapted(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         }
         _ => Ok(None),
     }
+}
+
+/// Whether an operator matches a regular expression.
+fn is_match(op: Operator) -> bool {
+    use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+    matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
 }
 
 /// Refuses `bytea` beside a text, which would become it byte by byte.

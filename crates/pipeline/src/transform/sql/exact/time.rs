@@ -14,8 +14,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, AsArray as _, Decimal128Array, TimestampMicrosecondArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, DurationNanosecondType, IntervalMonthDayNanoType,
-    IntervalUnit, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, DurationMicrosecondType, DurationNanosecondType,
+    IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::{DFSchema, ScalarValue, exec_datafusion_err, plan_err};
 use datafusion::error::Result;
@@ -102,16 +102,28 @@ pub(super) fn operands(
 /// The seconds of a time with their fraction, if a call is for those.
 ///
 /// # Errors
-/// They are requested of an interval.
+/// They are requested of an interval, or a part that the engine would not reduce to its unit of a difference of
+/// timestamps.
 pub(super) fn seconds(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
     let [Expr::Literal(part, metadata), of] = call.args.as_slice() else { return Ok(None) };
     let part = part.try_as_str().flatten().unwrap_or_default();
     let part = part.trim_matches(['\'', '"', ' ']).to_lowercase();
     // The number of digits after the point.
     let is_of_interval = || of.get_type(schema).is_ok_and(|of| is_interval(&of));
+    let is_of_difference =
+        || of.get_type(schema).is_ok_and(|of| matches!(of, DataType::Duration(_)));
     let scale = match part.as_str() {
         _ if call.name() != "date_part" => return Ok(None),
-        "epoch" if is_of_interval() => return Ok(Some(converted(Kind::Epoch, of.clone()))),
+        "epoch" if is_of_interval() || is_of_difference() => {
+            return Ok(Some(converted(Kind::Epoch, of.clone())));
+        }
+        "day" | "days" if is_of_difference() => return Ok(None),
+        part if is_of_difference() => {
+            return plan_err!(
+                "{part} of a difference of timestamps would be that of the whole difference; use \
+                 extract(epoch from ...)"
+            );
+        }
         part if SECOND.contains(&part) => 6,
         part if MILLISECOND.contains(&part) => 3,
         _ => return Ok(None),
@@ -257,6 +269,11 @@ fn spans(array: &Arc<dyn Array>) -> Result<Decimal128Array> {
 
 /// Intervals as microseconds, with years of 365.25 days. They have fewer than 38 digits.
 fn epochs(array: &Arc<dyn Array>) -> Result<Decimal128Array> {
+    if matches!(array.data_type(), DataType::Duration(_)) {
+        let whole = cast(array, &DataType::Duration(TimeUnit::Microsecond))?;
+        let whole = whole.as_primitive::<DurationMicrosecondType>();
+        return Ok(whole.unary::<_, Decimal128Type>(i128::from));
+    }
     let whole = cast(array, &DataType::Interval(IntervalUnit::MonthDayNano))?;
     Ok(whole.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Decimal128Type>(|it| {
         let day = i128::from(DAY_US);
