@@ -52,17 +52,12 @@ impl Others {
     }
 
     fn events(&mut self, fs: &Arc<dyn FileSystem>, dir: &Path) -> anyhow::Result<()> {
-        match Events::exists(&**fs, dir) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(EventsError::Manifest { path, reason }) => {
-                self.add("events", &path, reason.to_owned());
-                return Ok(());
-            }
-            Err(error) => return Err(error).context("cannot read the manifest of the events"),
-        }
-        let verified = match verify_kept(fs, dir, &Kept::default(), &|_| {}) {
-            Ok(verified) => verified,
+        let verified = Events::exists(&**fs, dir).and_then(|exists| {
+            exists.then(|| verify_kept(fs, dir, &Kept::default(), &|_| {})).transpose()
+        });
+        let verified = match verified {
+            Ok(Some(verified)) => verified,
+            Ok(None) => return Ok(()),
             Err(EventsError::Manifest { path, reason }) => {
                 self.add("events", &path, reason.to_owned());
                 return Ok(());
@@ -120,11 +115,12 @@ impl Others {
     }
 
     /// * `data`: has the master key from which the secrets of webhooks are derived.
-    fn webhooks(&mut self, data: &Path, dir: &Path) {
-        let found = match forebay_webhooks::check(dir) {
+    fn webhooks(&mut self, data: &Path) {
+        let dir = layout::webhooks(data);
+        let found = match forebay_webhooks::check(&dir) {
             Ok(Some(found)) => found,
             Ok(None) => return,
-            Err(error) => return self.add("webhooks", dir, chain(&error).to_string()),
+            Err(error) => return self.add("webhooks", &dir, chain(&error).to_string()),
         };
         self.webhooks = Some(found.hooks);
         let path = MasterKey::path(data);
@@ -180,7 +176,7 @@ pub(crate) fn check_others(
     let mut others = Others::default();
     others.keys(data);
     others.jobs(&fs, &layout::jobs(data))?;
-    others.webhooks(data, &layout::webhooks(data));
+    others.webhooks(data);
     go_on()?;
     others.events(&fs, &layout::events(data))?;
     others.witness(&fs, &layout::witness(data))?;

@@ -161,8 +161,7 @@ impl Inner {
         next.log_position = log_end.0;
         next.segments.push(stored.entry.clone());
         if next.sealed {
-            next.root = Some(self.flushed_root(end_seq)?);
-            next.edge = self.flushed_edge(end_seq)?;
+            self.note_tree(&mut next)?;
             next.requests = self.requests.lock().generation();
         }
         self.write_manifest(next).map_err(FlushError::Disk)?;

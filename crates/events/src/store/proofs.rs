@@ -246,13 +246,7 @@ impl Inner {
     ///
     /// * `signed`: number of events that are compared already.
     fn compare_with_manifest(&self, signed: u64) -> Trust {
-        let (flushed, root) = {
-            let manifest = self.manifest.lock();
-            (manifest.flushed_seq, manifest.root)
-        };
-        let Some(root) = root.filter(|_| self.suspended.get().is_none() && flushed > signed) else {
-            return Trust::default();
-        };
+        let Some((flushed, root)) = self.root_in_manifest(signed) else { return Trust::default() };
         let reason = match self.root_of_size(flushed) {
             Ok(found) if found == root => return Trust::default(),
             Ok(_) => format!("the first {flushed} events differ from those that were stored"),
@@ -264,13 +258,17 @@ impl Inner {
 
     /// Whether the tree of all flushed events, more than `size`, has the root in the manifest.
     fn is_as_flushed(&self, size: u64) -> bool {
-        let (flushed, root) = {
-            let manifest = self.manifest.lock();
-            (manifest.flushed_seq, manifest.root)
-        };
-        self.suspended.get().is_none()
-            && flushed > size
-            && root.is_some_and(|root| self.root_of_size(flushed).is_ok_and(|found| found == root))
+        self.root_in_manifest(size).is_some_and(|(flushed, root)| {
+            self.root_of_size(flushed).is_ok_and(|found| found == root)
+        })
+    }
+
+    /// The number of flushed events, more than `size`, and the root of their tree, if the manifest
+    /// states it with a valid code.
+    fn root_in_manifest(&self, size: u64) -> Option<(u64, Hash)> {
+        let manifest = self.manifest.lock();
+        let is_valid = self.suspended.get().is_none() && manifest.flushed_seq > size;
+        manifest.root.filter(|_| is_valid).map(|root| (manifest.flushed_seq, root))
     }
 
     /// Compares a tree without the leaves after its last complete tile with the newest checkpoint

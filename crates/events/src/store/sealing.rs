@@ -224,8 +224,7 @@ impl Inner {
             return Ok(());
         }
         next.sealed = true;
-        next.root = Some(self.flushed_root(next.flushed_seq)?);
-        next.edge = self.flushed_edge(next.flushed_seq)?;
+        self.note_tree(&mut next)?;
         let sealer = self.sealer(&next);
         if next.flushed_seq > 0 {
             let arrivals = Arc::clone(&self.arrivals.lock());
@@ -244,14 +243,12 @@ impl Inner {
         self.write_manifest(next).map_err(FlushError::Disk)
     }
 
-    /// The root of the tree of all events that are in segments.
-    pub(super) fn flushed_root(&self, flushed_seq: u64) -> Result<Hash, FlushError> {
-        self.root_of_size(flushed_seq).map_err(|error| FlushError::Sign(Box::new(error)))
-    }
-
-    /// The hashes of the events in segments that no complete tile covers.
-    pub(super) fn flushed_edge(&self, flushed_seq: u64) -> Result<Arc<[Hash]>, FlushError> {
-        self.edge_of_size(flushed_seq).map_err(|error| FlushError::Sign(Box::new(error)))
+    /// Notes the root of the tree of the flushed events, and the hashes that no complete tile covers.
+    pub(super) fn note_tree(&self, manifest: &mut Manifest) -> Result<(), FlushError> {
+        let failed = |error| FlushError::Sign(Box::new(error));
+        manifest.root = Some(self.root_of_size(manifest.flushed_seq).map_err(failed)?);
+        manifest.edge = self.edge_of_size(manifest.flushed_seq).map_err(failed)?;
+        Ok(())
     }
 
     /// Upgrades the store if that is possible now; otherwise it is of the earlier version still.

@@ -128,7 +128,8 @@ const QUERIES: &[&str] = &[
     "select id, covar_pop(f, f) over (order by id groups between 1 preceding and current row) as v from (select id, case id when 2 then 'NaN'::float8 when 5 then 'Infinity'::float8 else id * 1.5 end as f from t) n",
 ];
 
-const COMPARED: &str = "
+/// Counts the rows that differ, numbers by more than their last digits.
+pub(crate) const COMPARED: &str = "
 select count(*) from (select row_number() over (order by id, v::text) as at, * from expected) e
 full join (select row_number() over (order by id, v::text) as at, * from found) f using (at)
 where e.id is distinct from f.id

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use forebay_testing::Postgres;
 
+use crate::branches::COMPARED;
 use crate::differential::run;
 
 /// Rows of the column `v`, and expressions of it. One that starts with `!` is refused, and the error
@@ -180,14 +181,6 @@ const CASES: &[(&str, &[&str])] = &[
     ),
     ("values ('ab'::bpchar), ('a  ')", &["v = 'a'", "length(v)"]),
 ];
-
-const COMPARED: &str = "
-select count(*) from expected e full join found f using (id)
-where case when e.v is null or f.v is null then e.v is not null or f.v is not null
-           when pg_typeof(e.v)::text in ('double precision', 'real', 'numeric', 'integer', 'bigint')
-           then case when e.v::text in ('NaN', 'Infinity', '-Infinity') then e.v::text <> f.v::text
-                     else abs(e.v::text::numeric - f.v::text::numeric) > abs(e.v::text::numeric) * 1e-14 end
-           else e.v::text <> f.v::text end";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expression_means_what_postgresql_means_or_is_refused() {

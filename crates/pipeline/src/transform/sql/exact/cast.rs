@@ -17,10 +17,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::scalar::ScalarValue;
 
-use super::decimal;
 use super::number::{fits, power_of_ten, quotient};
+use super::{decimal, of_one};
 
 /// The largest power of ten that a `double precision` is exactly, and the largest integer up to
 /// which it is every integer.
@@ -241,33 +240,26 @@ impl ScalarUDFImpl for ExactCast {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [of] = args.args.as_slice() else {
-            return Err(exec_datafusion_err!("a cast has one argument"));
-        };
-        let is_scalar = matches!(of, ColumnarValue::Scalar(_));
-        let array = of.to_array(1)?;
-        let made = match array.data_type() {
-            DataType::Float64 => {
-                let values = array.as_primitive::<Float64Type>();
-                self.of_floats(values, |row| values.value(row), 15)?
-            }
-            DataType::Float32 => {
-                let values = array.as_primitive::<Float32Type>();
-                self.of_floats(values, |row| values.value(row).into(), 6)?
-            }
-            DataType::Decimal128(_, scale) => {
-                let values = array.as_primitive::<Decimal128Type>();
-                self.of_decimals(values, |row| i256::from_i128(values.value(row)), *scale)?
-            }
-            DataType::Decimal256(_, scale) => {
-                let values = array.as_primitive::<Decimal256Type>();
-                self.of_decimals(values, |row| values.value(row), *scale)?
-            }
-            other => return Err(exec_datafusion_err!("{other} is cast in another way")),
-        };
-        match is_scalar {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?)),
-            false => Ok(ColumnarValue::Array(made)),
-        }
+        of_one(&args, |array| {
+            Ok(match array.data_type() {
+                DataType::Float64 => {
+                    let values = array.as_primitive::<Float64Type>();
+                    self.of_floats(values, |row| values.value(row), 15)?
+                }
+                DataType::Float32 => {
+                    let values = array.as_primitive::<Float32Type>();
+                    self.of_floats(values, |row| values.value(row).into(), 6)?
+                }
+                DataType::Decimal128(_, scale) => {
+                    let values = array.as_primitive::<Decimal128Type>();
+                    self.of_decimals(values, |row| i256::from_i128(values.value(row)), *scale)?
+                }
+                DataType::Decimal256(_, scale) => {
+                    let values = array.as_primitive::<Decimal256Type>();
+                    self.of_decimals(values, |row| values.value(row), *scale)?
+                }
+                other => return Err(exec_datafusion_err!("{other} is cast in another way")),
+            })
+        })
     }
 }

@@ -37,15 +37,19 @@ mod total;
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
-use datafusion::common::{DFSchema, plan_err};
+use datafusion::common::{DFSchema, ScalarValue, exec_datafusion_err, plan_err};
 use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{AggregateUDF, BinaryExpr, Expr, ExprSchemable as _, LogicalPlan};
+use datafusion::logical_expr::{
+    AggregateUDF, BinaryExpr, ColumnarValue, Expr, ExprSchemable as _, LogicalPlan,
+    ScalarFunctionArgs,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use self::arithmetic::Arithmetic;
@@ -87,6 +91,24 @@ pub(super) fn register(session: &SessionContext) {
     session.add_analyzer_rule(Arc::new(Casts));
 }
 
+/// Applies a function to its only argument; of a constant it makes one.
+///
+/// # Errors
+/// There is another number of arguments, or `make` failed.
+fn of_one(
+    args: &ScalarFunctionArgs,
+    make: impl FnOnce(&ArrayRef) -> Result<ArrayRef>,
+) -> Result<ColumnarValue> {
+    let [of] = args.args.as_slice() else {
+        return Err(exec_datafusion_err!("the function has one argument"));
+    };
+    let made = make(&of.to_array(1)?)?;
+    Ok(match of {
+        ColumnarValue::Scalar(_) => ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?),
+        ColumnarValue::Array(_) => ColumnarValue::Array(made),
+    })
+}
+
 /// The plan with exact operators, and with the casts that operands of different types need: the types
 /// of its columns are those of its values.
 ///
@@ -96,9 +118,10 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|plan| {
         time::refuse_keys(&plan)?;
         let plan = rewritten(plan, &|expr, schema| {
-            if let Some(other) = meaning::adapted(&expr, schema)? {
-                return alike::all_coerced(other, schema);
-            }
+            let expr = match meaning::adapted(&expr, schema)? {
+                Some(other) => alike::all_coerced(other, schema)?.data,
+                None => expr,
+            };
             let made = operated(expr, schema)?;
             alike::coerced(made.data, schema)
         })?;

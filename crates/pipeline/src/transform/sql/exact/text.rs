@@ -11,13 +11,13 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, StringArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::{exec_datafusion_err, plan_err};
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::scalar::ScalarValue;
 
+use super::of_one;
 use crate::transform::sql::syntax::zoneless;
 
 /// A cast as a function.
@@ -107,15 +107,6 @@ impl ScalarUDFImpl for TextCast {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [of] = args.args.as_slice() else {
-            return Err(exec_datafusion_err!("a cast has one argument"));
-        };
-        let made = self.cast(&of.to_array(1)?)?;
-        match of {
-            ColumnarValue::Scalar(_) => {
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?))
-            }
-            ColumnarValue::Array(_) => Ok(ColumnarValue::Array(made)),
-        }
+        of_one(&args, |array| self.cast(array))
     }
 }

@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
 };
 
 use super::arithmetic::Arithmetic;
+use super::of_one;
 
 const DAY_US: i64 = 86_400_000_000;
 const DAY_NS: i128 = 86_400_000_000_000;
@@ -223,29 +224,22 @@ impl ScalarUDFImpl for Convert {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [of] = args.args.as_slice() else {
-            return Err(exec_datafusion_err!("{} has one argument", self.name()));
-        };
-        let is_scalar = matches!(of, ColumnarValue::Scalar(_));
-        let array = of.to_array(1)?;
-        let made: Arc<dyn Array> = match self.kind {
-            Kind::Midnight => {
-                let dates = array.as_primitive::<Date32Type>();
-                let made: TimestampMicrosecondArray = dates
-                    .try_unary::<_, TimestampMicrosecondType, _>(|day| {
-                        i64::from(day)
-                            .checked_mul(DAY_US)
-                            .ok_or_else(|| exec_datafusion_err!("a date is out of range"))
-                    })?;
-                Arc::new(made)
-            }
-            Kind::Span => Arc::new(spans(&array)?.with_precision_and_scale(38, 0)?),
-            Kind::Epoch => Arc::new(epochs(&array)?.with_precision_and_scale(38, 6)?),
-        };
-        match is_scalar {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?)),
-            false => Ok(ColumnarValue::Array(made)),
-        }
+        of_one(&args, |array| {
+            Ok(match self.kind {
+                Kind::Midnight => {
+                    let dates = array.as_primitive::<Date32Type>();
+                    let made: TimestampMicrosecondArray = dates
+                        .try_unary::<_, TimestampMicrosecondType, _>(|day| {
+                            i64::from(day)
+                                .checked_mul(DAY_US)
+                                .ok_or_else(|| exec_datafusion_err!("a date is out of range"))
+                        })?;
+                    Arc::new(made)
+                }
+                Kind::Span => Arc::new(spans(array)?.with_precision_and_scale(38, 0)?),
+                Kind::Epoch => Arc::new(epochs(array)?.with_precision_and_scale(38, 6)?),
+            })
+        })
     }
 }
 
