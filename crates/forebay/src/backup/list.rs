@@ -158,15 +158,17 @@ impl ListWriter {
 /// It cannot be read, is damaged, or of another version.
 pub(crate) fn read(mut lines: impl BufRead) -> anyhow::Result<List> {
     let mut hasher = Sha256::new();
-    let mut next = |hasher: &mut Sha256| {
+    let next = |lines: &mut dyn BufRead, hasher: &mut Sha256| {
         let mut text = Vec::new();
-        (&mut lines).take(LINE_SIZE_MAX).read_until(b'\n', &mut text)?;
+        lines.take(LINE_SIZE_MAX).read_until(b'\n', &mut text)?;
         ensure!(text.last() == Some(&b'\n'), "it ends inside a line, or a line is too long");
         let before: [u8; 32] = hasher.clone().finalize().into();
         hasher.update(&text);
         anyhow::Ok((serde_json::from_slice::<Line>(&text)?, before))
     };
-    let (Line::Header(header), _) = next(&mut hasher)? else { bail!("it has no header") };
+    let (Line::Header(header), _) = next(&mut lines, &mut hasher)? else {
+        bail!("it has no header")
+    };
     ensure!(header.format == FORMAT, "it is not the list of a backup");
     ensure!(
         header.version == VERSION,
@@ -182,7 +184,7 @@ pub(crate) fn read(mut lines: impl BufRead) -> anyhow::Result<List> {
     loop {
         count += 1;
         ensure!(count <= ENTRIES_MAX, "it has more than {ENTRIES_MAX} lines");
-        match next(&mut hasher)? {
+        match next(&mut lines, &mut hasher)? {
             (Line::Header(_), _) => bail!("it has two headers"),
             (Line::File { path, bytes, size, stamp }, _) => {
                 ensure!(is_complete(&entries), "a file lacks chunks");
@@ -204,6 +206,7 @@ pub(crate) fn read(mut lines: impl BufRead) -> anyhow::Result<List> {
                 ensure!(is_complete(&entries), "a file lacks chunks");
                 let found = Totals { files: entries.len() as u64, bytes: total };
                 ensure!(totals == found, "its totals do not match");
+                ensure!(lines.fill_buf()?.is_empty(), "something follows its end");
                 return Ok(List { header, entries, totals });
             }
         }
@@ -247,6 +250,9 @@ mod tests {
             let mut changed = list.clone();
             changed[at] ^= 1;
             assert!(read(&changed[..]).is_err(), "changed at {at}");
+        }
+        for more in [&b"\n"[..], b"{}\n", &list] {
+            assert!(read(&[&list[..], more].concat()[..]).is_err(), "{more:?}");
         }
         for path in ["", "/etc/passwd", "../x", "a/../../b", "a//b", "a/."] {
             assert!(read(&written(&[entry(path, 1)])[..]).is_err(), "{path:?}");

@@ -90,6 +90,7 @@ pub(crate) fn make(
     })?;
     // From here on chunks stay, since the backup may exist even after an error.
     publish(store, &header.id, list)?;
+    store.mark().with_context(|| format!("backup {} was made, but not marked", header.id))?;
     Ok(Made {
         id: header.id,
         files: totals.files,

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! Invariants: a backup exists once its list has its name, and then every chunk of it is on stable storage and was
-//! read back, or was compared with its checksum by the target; no chunk is removed that a list names; nothing but a
-//! target of backups is ever written to; a path in a list never leads out of the directory that is restored.
+//! read back, or was compared with its checksum by the target; a marked backup whose list is missing is damaged, not
+//! forgotten; no chunk is removed that a list names; nothing but a target of backups is ever written to; a path in a
+//! list never leads out of the directory that is restored.
 
 pub(crate) mod keep;
 pub(crate) mod list;

@@ -4,10 +4,12 @@
 //! forebay-backups                   says that the target holds backups, and in which version
 //! chunks/<2 digits>/<64 digits>     named by the SHA-256 of its bytes
 //! lists/<id>.list                   a backup
+//! marks/<id>                        says that this backup was made, so that a list that is missing is found
 //! ```
 //!
 //! Invariants: a target that holds something else is refused and left alone; it is written to only while it is held.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
 
@@ -22,6 +24,7 @@ const MARKER: &str = "forebay-backups";
 const MARKER_TEXT: &[u8] = b"forebay-backups 1\n";
 const CHUNKS: &str = "chunks";
 const LISTS: &str = "lists";
+const MARKS: &str = "marks";
 
 /// The SHA-256 of bytes.
 pub(crate) fn chunk_id(bytes: &[u8]) -> ChunkId {
@@ -114,15 +117,44 @@ impl Store {
         !self.target.is_checked()
     }
 
-    /// Returns the ids of all backups, the oldest first.
+    /// Returns the ids of all backups, the oldest first: also of one whose list is missing.
     pub(crate) fn ids(&self) -> anyhow::Result<Vec<String>> {
-        let mut ids = Vec::new();
-        self.target.list(LISTS, &mut |name, _| {
-            ids.extend(list_id(name).map(str::to_owned));
+        let mut ids = self.listed()?;
+        ids.append(&mut self.marked()?);
+        Ok(ids.into_iter().collect())
+    }
+
+    fn listed(&self) -> anyhow::Result<BTreeSet<String>> {
+        self.named(LISTS, list_id)
+    }
+
+    fn marked(&self) -> anyhow::Result<BTreeSet<String>> {
+        self.named(MARKS, mark_id)
+    }
+
+    fn named(
+        &self,
+        below: &str,
+        id_of: fn(&str) -> Option<&str>,
+    ) -> anyhow::Result<BTreeSet<String>> {
+        let mut ids = BTreeSet::new();
+        self.target.list(below, &mut |name, _| {
+            ids.extend(id_of(name).map(str::to_owned));
             Ok(())
         })?;
-        ids.sort_unstable();
         Ok(ids)
+    }
+
+    /// Marks every backup that has a list, on stable storage.
+    ///
+    /// # Errors
+    /// The backups exist nevertheless.
+    pub(crate) fn mark(&self) -> anyhow::Result<()> {
+        let marked = self.marked()?;
+        for id in self.listed()?.difference(&marked) {
+            self.target.write(&mark_name(id), format!("{id}\n").as_bytes())?;
+        }
+        self.target.sync()
     }
 
     /// Reads the list of a backup.
@@ -140,7 +172,13 @@ impl Store {
         let missing = || format!("{shown} has no backup {id:?}; `forebay backup list` shows them");
         ensure!(is_id(&id), missing());
         let name = list_name(&id);
-        let file = self.target.open(&name)?.with_context(missing)?;
+        let Some(file) = self.target.open(&name)? else {
+            ensure!(self.target.size(&mark_name(&id))?.is_some(), missing());
+            bail!(
+                "{} is missing: the backup {id} was made, and was not removed by `forebay backup prune`",
+                self.target.shown(&name)
+            );
+        };
         let list = list::read(BufReader::new(file))
             .with_context(|| format!("{} is damaged", self.target.shown(&name)))?;
         ensure!(list.header.id == id, "the list of {id} is that of {:?}", list.header.id);
@@ -161,12 +199,14 @@ impl Store {
         self.target.publish(&list_name(id), file)
     }
 
-    /// Removes backups, on stable storage. Their chunks remain.
+    /// Removes backups, on stable storage. Their chunks remain. An interruption may leave them without marks.
     pub(crate) fn remove_lists<'a>(
         &self,
         ids: impl Iterator<Item = &'a str>,
     ) -> anyhow::Result<()> {
-        self.target.remove(&ids.map(list_name).collect::<Vec<_>>())
+        let (marks, lists): (Vec<_>, Vec<_>) = ids.map(|id| (mark_name(id), list_name(id))).unzip();
+        self.target.remove(&marks)?;
+        self.target.remove(&lists)
     }
 
     /// Calls `each` with every chunk that exists, and its size.
@@ -263,6 +303,16 @@ fn chunk_of(name: &str) -> Option<ChunkId> {
 
 fn list_name(id: &str) -> String {
     format!("{LISTS}/{id}.list")
+}
+
+fn mark_name(id: &str) -> String {
+    format!("{MARKS}/{id}")
+}
+
+/// The id of the backup that an item is the mark of.
+fn mark_id(name: &str) -> Option<&str> {
+    let id = name.strip_prefix(MARKS)?.strip_prefix('/')?;
+    is_id(id).then_some(id)
 }
 
 /// The id of the backup that an item is the list of.

@@ -26,7 +26,7 @@ Examples:
   forebay backup verify s3://backups/forebay 20261125T200000000Z-1a2b3c4d
 
 Reads the list of each backup and every chunk that a list names, each once, and compares them with
-their hashes.
+their hashes. A backup whose list is missing is reported, unless `forebay backup prune` removed it.
 
 Exit codes: 0 no damage found; 1 damage found; 2 invalid command line; 3 there is no backup, or the
 target cannot be read; 130 interrupted.";
