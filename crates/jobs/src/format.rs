@@ -14,6 +14,8 @@ pub(crate) const ORDER_SIZE_MAX: usize = 256 << 10;
 pub(crate) const RESULT_SIZE_MAX: usize = 4 << 20;
 /// Maximum size of a reason, in bytes.
 const REASON_SIZE_MAX: usize = 4 << 10;
+/// Added to the number of a kept state that begins with the time of the last start.
+const WITH_START: u8 = 2;
 
 /// What an entry says of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub(crate) struct Kept<'a> {
     pub(crate) attempts: u32,
     pub(crate) crashes: u32,
     pub(crate) submitted_ms: u64,
+    /// When its last attempt was started; 0: never, or unknown.
+    pub(crate) started_ms: u64,
     pub(crate) state: KeptState<'a>,
 }
 
@@ -137,17 +141,19 @@ pub(crate) fn encode(id: JobId, at_ms: u64, entry: &Entry<'_>) -> Vec<u8> {
             put_submitted(&mut out, &kept.submitted);
             out.extend_from_slice(&kept.crashes.to_le_bytes());
             out.extend_from_slice(&kept.submitted_ms.to_le_bytes());
+            let was_started = kept.started_ms > 0;
+            let number = u8::from(matches!(kept.state, KeptState::Ended(_)));
+            out.push(if was_started { WITH_START + number } else { number });
+            if was_started {
+                out.extend_from_slice(&kept.started_ms.to_le_bytes());
+            }
             match &kept.state {
                 KeptState::Waiting { due_ms, reason } => {
-                    out.push(0);
                     out.extend_from_slice(&kept.attempts.to_le_bytes());
                     out.extend_from_slice(&due_ms.to_le_bytes());
                     put(&mut out, reason.as_bytes());
                 }
-                KeptState::Ended(end) => {
-                    out.push(1);
-                    put_end(&mut out, kept.attempts, end);
-                }
+                KeptState::Ended(end) => put_end(&mut out, kept.attempts, end),
             }
         }
     }
@@ -227,7 +233,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(JobId, u64, Entry<'_>), &'static s
         6 => {
             let submitted = rest.submitted()?;
             let (crashes, submitted_ms) = (rest.u32()?, rest.u64()?);
-            let (attempts, state) = match rest.byte()? {
+            let (number, started_ms) = match rest.byte()? {
+                number @ WITH_START.. => (number - WITH_START, Some(rest.u64()?)),
+                number => (number, None),
+            };
+            if started_ms == Some(0) {
+                return Err("its time of start is 0");
+            }
+            let (attempts, state) = match number {
                 0 => {
                     let (attempts, due_ms) = (rest.u32()?, rest.u64()?);
                     (attempts, KeptState::Waiting { due_ms, reason: rest.text()? })
@@ -235,7 +248,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(JobId, u64, Entry<'_>), &'static s
                 1 => rest.end().map(|(attempts, end)| (attempts, KeptState::Ended(end)))?,
                 _ => return Err("its state is unknown"),
             };
-            Entry::Kept(Kept { submitted, attempts, crashes, submitted_ms, state })
+            let started_ms = started_ms.unwrap_or(0);
+            Entry::Kept(Kept { submitted, attempts, crashes, submitted_ms, started_ms, state })
         }
         7 => Entry::Forgotten,
         _ => return Err("its kind is unknown"),
@@ -329,9 +343,10 @@ mod tests {
         };
         let end = End { how: How::Failed, result: b"result", reason: "because" };
         let file = StoredBody::File { size: 7, sha256: [3; 32] };
-        let kept = |state: KeptState<'static>| {
+        let kept = |state: KeptState<'static>, started_ms| {
             let submitted = Submitted { body: file, key: None, ..submitted.clone() };
-            Entry::Kept(Kept { submitted, attempts: 2, crashes: 1, submitted_ms: 5, state })
+            let (attempts, crashes, submitted_ms) = (2, 1, 5);
+            Entry::Kept(Kept { submitted, attempts, crashes, submitted_ms, started_ms, state })
         };
         vec![
             Entry::Submitted(submitted.clone()),
@@ -340,8 +355,10 @@ mod tests {
             Entry::Postponed { attempt: 1, due_ms: 9, reason: "busy" },
             Entry::Ended { attempts: 4, end: end.clone() },
             Entry::QueuedAgain,
-            kept(KeptState::Waiting { due_ms: 8, reason: "busy" }),
-            kept(KeptState::Ended(end)),
+            kept(KeptState::Waiting { due_ms: 8, reason: "busy" }, 0),
+            kept(KeptState::Waiting { due_ms: 8, reason: "busy" }, 6),
+            kept(KeptState::Ended(end.clone()), 0),
+            kept(KeptState::Ended(end), 7),
             Entry::Forgotten,
         ]
     }

@@ -157,7 +157,7 @@ fn kept(id: JobId, job: &Job, stated: &[u8], ended: Option<&[u8]>) -> Vec<u8> {
     };
     // A running one counts as started once more, should the process end.
     let crashes = job.crashes + u32::from(matches!(job.state, State::Running(_)));
-    let (attempts, submitted_ms) = (job.attempts, job.submitted_ms);
-    let kept = Kept { submitted, attempts, crashes, submitted_ms, state };
+    let Job { attempts, submitted_ms, started_ms, .. } = *job;
+    let kept = Kept { submitted, attempts, crashes, submitted_ms, started_ms, state };
     format::encode(id, at_ms, &Entry::Kept(kept))
 }

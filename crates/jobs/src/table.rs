@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_log::{Appended, Lsn};
 
-use crate::format::{End, Entry, How, KeptState, Key, StoredBody, Submitted};
+use crate::format::{End, Entry, How, Kept, KeptState, Key, StoredBody, Submitted};
 use crate::id::JobId;
 use crate::status::{EndCounts, Priority, Status};
 use crate::workers::Control;
@@ -306,8 +306,8 @@ impl Table {
             Entry::Kept(kept) => {
                 self.remove(id);
                 let job = Job::new(&kept.submitted, kept.submitted_ms);
-                let (attempts, crashes) = (kept.attempts, kept.crashes);
-                let job = Job { stated: at, attempts, crashes, ..job };
+                let Kept { attempts, crashes, started_ms, .. } = *kept;
+                let job = Job { stated: at, attempts, crashes, started_ms, ..job };
                 match &kept.state {
                     KeptState::Waiting { due_ms, reason } => {
                         let state = State::Waiting { due_ms: *due_ms };

@@ -209,7 +209,8 @@ fn a_shortened_log_says_the_same() {
         let (jobs, _) = queue.list(Filter::default(), 100);
         let each = jobs.into_iter().map(|job| {
             let result = queue.result(job.id).unwrap();
-            (job.id, job.status, job.attempts, job.reason, job.body_size, job.submitted_ms, result)
+            let times = (job.submitted_ms, job.started_ms, job.ended_ms);
+            (job.id, job.status, job.attempts, job.reason, job.body_size, times, result)
         });
         each.collect::<Vec<_>>()
     };
