@@ -70,12 +70,22 @@ pub(super) fn utf8(head: &[u8]) -> Option<&[u8]> {
             error.error_len().is_none() && head.len() - error.valid_up_to() < 4 && head.len() > 3
         }
     };
-    let text = valid && head.iter().all(|&byte| !is_control(byte));
+    let text = valid && !has_control(head);
     text.then(|| head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head))
 }
 
 fn is_control(byte: u8) -> bool {
     byte < 0x20 && !matches!(byte, 0x07..=0x0A | 0x0C | 0x0D | 0x1B) || byte == 0x7F
+}
+
+/// Whether any byte is a control. Every byte of a block is looked at, so that the compiler can compare
+/// many at once: byte by byte this was an eighth of the processor time of a small text upload.
+fn has_control(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let in_block = |block: &[u8; 64]| {
+        block.iter().fold(0, |found, &byte| found | u8::from(is_control(byte))) != 0
+    };
+    blocks.iter().any(in_block) || rest.iter().copied().any(is_control)
 }
 
 /// Text in UTF-16, UTF-32 or an encoding of single bytes, decoded. Bytes above 0x7F of the latter
@@ -97,7 +107,7 @@ pub(super) fn other(head: &[u8]) -> Option<Cow<'_, str>> {
         return without_mark(head);
     }
     // Bytes at random end here after a few: they have controls.
-    if head.iter().any(|&byte| is_control(byte)) {
+    if has_control(head) {
         return None;
     }
     let above = head.iter().filter(|&&byte| byte > 0x7F).count();
@@ -288,6 +298,20 @@ mod tests {
 
     fn mime(bytes: &[u8], name: &str) -> &'static str {
         super::super::classify(bytes, &FileName::parse(name).unwrap()).mime
+    }
+
+    #[test]
+    fn a_control_is_found_wherever_it_is() {
+        for size in [1, 2, 63, 64, 65, 127, 128, 129, 200] {
+            assert!(is_utf8(&vec![b'a'; size]), "{size}");
+            for at in 0..size {
+                for control in [0, 6, 0x0B, 0x0E, 0x1A, 0x1C, 0x1F, 0x7F] {
+                    let mut bytes = vec![b'a'; size];
+                    bytes[at] = control;
+                    assert!(!is_utf8(&bytes), "{control} at {at} of {size}");
+                }
+            }
+        }
     }
 
     fn encoded(text: &str) -> Vec<(&'static str, Vec<u8>)> {
