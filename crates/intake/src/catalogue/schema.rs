@@ -82,6 +82,9 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
         .and_then(|()| {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "wal_autocheckpoint", 8_192)?;
+            // A deleted row is overwritten with zeros: one changed byte, the number of rows of its page,
+            // would make it a row again whose checksum is right.
+            connection.pragma_update_and_check(None, "secure_delete", "FAST", |_| Ok(()))?;
             connection.execute_batch(TABLES)
         })
         .map_err(|source| CatalogueError::new("prepare the catalogue's tables", source))?;

@@ -231,6 +231,9 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
         connection.pragma_update(None, "synchronous", "normal")?;
         connection.pragma_update(None, "cache_size", -32_768)?;
         connection.pragma_update(None, "temp_store", "memory")?;
+        // A deleted row is overwritten with zeros: one changed byte, the number of rows of its page,
+        // would make it a row again whose checksum is right.
+        connection.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
         connection.pragma_update_and_check(
             None,
             "wal_autocheckpoint",

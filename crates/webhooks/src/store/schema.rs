@@ -57,6 +57,8 @@ pub(super) fn open(path: &Path) -> Stored<Connection> {
     verify(&connection)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "wal_autocheckpoint", 1_000)?;
+    // A deleted row must not be one changed byte away from being read.
+    connection.pragma_update_and_check(None, "secure_delete", "FAST", |_| Ok(()))?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     Ok(connection)
 }
