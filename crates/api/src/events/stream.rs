@@ -28,6 +28,7 @@ use super::read::{Matches, rendered};
 use super::{Shared, closing};
 use crate::answer::{line, lines};
 use crate::blocking::on_thread;
+use crate::serve::Endless;
 
 /// Maximum number of events, and of their bytes, in a step's piece.
 const HELD_EVENTS: usize = 1024;
@@ -46,7 +47,8 @@ pub(super) fn answer(shared: &Arc<Shared>, mut asked: Params) -> Result<Response
     let waiting = Waiting::default();
     asked.query.gone = waiting.gone();
     let shared = Arc::clone(shared);
-    let body = if asked.follow {
+    let follow = asked.follow;
+    let body = if follow {
         let newest = asked.newest()?;
         let permit = shared.permit(&shared.followers, "events.followers_max")?;
         let lines = Follow::new(shared, waiting, permit, asked, newest)?;
@@ -71,7 +73,11 @@ pub(super) fn answer(shared: &Arc<Shared>, mut asked: Params) -> Result<Response
             }
         }))
     };
-    Ok(lines(body))
+    let mut response = lines(body);
+    if follow {
+        response.extensions_mut().insert(Endless);
+    }
+    Ok(response)
 }
 
 /// The error with which the body is aborted; the problem itself was logged where it arose.

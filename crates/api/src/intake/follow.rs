@@ -33,6 +33,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Served;
 use super::documents::{NEXT_CURSOR, page_document};
 use crate::answer::{self, line};
+use crate::serve::Endless;
 
 /// Maximum number of clients that follow documents.
 pub(super) const FOLLOWERS_MAX: usize = 256;
@@ -97,6 +98,7 @@ pub(super) async fn documents(
         }
     });
     let mut response = answer::lines(Body::from_stream(lines));
+    response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     if let Ok(start) = start.try_into() {

@@ -29,6 +29,7 @@ use super::Shared;
 use super::routes::{described, parse};
 use crate::answer::{answer, line, no_content};
 use crate::problem::Problem;
+use crate::serve::Endless;
 
 /// How often progress is sent.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -64,6 +65,7 @@ fn follow(shared: Shared, id: JobId, headers: &HeaderMap) -> Result<Response, Pr
         Some((event, (!is_last).then_some(follower)))
     });
     let mut response = Response::new(Body::from_stream(events));
+    response.extensions_mut().insert(Endless);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

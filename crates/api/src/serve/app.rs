@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use super::followers::Followers;
 use super::gate::Gate;
 use super::http_metrics::HttpMetrics;
 use super::image::Images;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub requests_in_flight_max: usize,
     /// Maximum share of them that one client may use, in percent.
     pub client_share_max: u32,
+    /// Maximum number of responses without an end. Each holds a connection.
+    pub followers_max: usize,
     /// Maximum size of a request's head, in bytes.
     pub header_size_max: usize,
     /// Time limit for a client to send it.
@@ -87,6 +90,7 @@ pub struct App {
     pub(super) opened: OnceLock<Opened>,
     pub(super) connections: Arc<Registry>,
     pub(super) shares: Shares,
+    pub(super) followers: Followers,
     epoch: Instant,
 }
 
@@ -135,6 +139,7 @@ impl App {
             header_size_max: server.header_size_max,
             opened: OnceLock::new(),
             connections,
+            followers: Followers::new(server.followers_max),
             shares: Shares::new(server.requests_in_flight_max, server.client_share_max as usize),
             epoch: Instant::now(),
         }

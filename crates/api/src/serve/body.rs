@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::app::App;
 use super::connection::ConnState;
+use super::followers::Follower;
 use super::http_metrics::RouteClass;
 use super::shares::{Full, Share};
 
@@ -155,6 +156,8 @@ pub(super) struct Running {
     pub(super) class: RouteClass,
     pub(super) slot: Arc<Slot>,
     pub(super) status: Option<StatusCode>,
+    /// The slot of a response without an end.
+    pub(super) follower: Option<Follower>,
 }
 
 impl Drop for Running {

@@ -95,6 +95,8 @@ pub(super) struct HttpMetrics {
     pub(super) connections_refused: AtomicU64,
     /// Requests refused because of the limit.
     pub(super) requests_refused: AtomicU64,
+    /// Followers refused because of their share of the connections.
+    pub(super) followers_refused: AtomicU64,
     /// Requests refused for lack of a key.
     pub(super) requests_denied: AtomicU64,
     /// Requests for another host, or from a page of another origin.
@@ -115,6 +117,19 @@ pub(super) struct HttpMetrics {
     pub(super) panics: AtomicU64,
 }
 
+/// Current values, which are not counters.
+#[derive(Debug, Default)]
+pub(super) struct Now {
+    /// Number of open connections.
+    pub(super) connections: usize,
+    /// Number of requests in progress.
+    pub(super) in_flight: usize,
+    /// Number of responses without an end.
+    pub(super) followers: usize,
+    /// Memory for responses that clients have not read yet, in bytes.
+    pub(super) output: usize,
+}
+
 impl HttpMetrics {
     /// Records a finished request; `status` is `None` if its client left before the response.
     pub(super) fn record(&self, class: RouteClass, status: Option<StatusCode>, took: Duration) {
@@ -127,16 +142,19 @@ impl HttpMetrics {
         route.sum_us.fetch_add(took_us, Relaxed);
     }
 
-    /// Appends all metrics as Prometheus text. `open`, `in_flight` and `output` are current values.
-    pub(super) fn render(&self, out: &mut String, open: usize, in_flight: usize, output: usize) {
+    /// Appends all metrics as Prometheus text. `now` has the current values.
+    pub(super) fn render(&self, out: &mut String, now: &Now) {
         self.render_routes(out);
         let gauge = |out: &mut String, name: &str, help: &str, value: usize| {
             push_line!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         };
-        gauge(out, "forebay_http_connections", "Number of open connections.", open);
-        gauge(out, "forebay_http_requests_in_flight", "Number of requests in progress.", in_flight);
+        gauge(out, "forebay_http_connections", "Number of open connections.", now.connections);
+        let help = "Number of requests in progress.";
+        gauge(out, "forebay_http_requests_in_flight", help, now.in_flight);
+        let help = "Number of clients that follow documents, events or jobs.";
+        gauge(out, "forebay_http_followers", help, now.followers);
         let help = "Memory for responses that clients have not read yet, in bytes.";
-        gauge(out, "forebay_http_output_bytes", help, output);
+        gauge(out, "forebay_http_output_bytes", help, now.output);
         for (name, help, value) in [
             ("connections_total", "Connections accepted.", &self.connections),
             (
@@ -148,6 +166,11 @@ impl HttpMetrics {
                 "requests_refused_total",
                 "Requests refused because of the limit.",
                 &self.requests_refused,
+            ),
+            (
+                "followers_refused_total",
+                "Followers refused because of their share of the connections.",
+                &self.followers_refused,
             ),
             (
                 "requests_denied_total",
@@ -236,7 +259,7 @@ mod tests {
         metrics.record(files, Some(StatusCode::NOT_FOUND), Duration::from_micros(101));
         metrics.record(files, None, Duration::from_secs(3600));
         let mut text = String::new();
-        metrics.render(&mut text, 7, 2, 0);
+        metrics.render(&mut text, &Now { connections: 7, in_flight: 2, ..Now::default() });
         for line in [
             "forebay_http_requests_total{route=\"files\",status=\"2xx\"} 1",
             "forebay_http_requests_total{route=\"files\",status=\"4xx\"} 1",

@@ -21,6 +21,7 @@ mod app;
 mod auth;
 mod body;
 mod connection;
+mod followers;
 mod gate;
 mod http_metrics;
 pub(crate) mod image;
@@ -45,5 +46,6 @@ mod shutdown;
 mod tests;
 
 pub use app::{App, Settings};
+pub(crate) use followers::Endless;
 pub use listener::{bind, run, run_port};
 pub use protocol::{Protocol, Refusal};

@@ -40,6 +40,12 @@ impl Problem {
         "this address or API key has reached its share of the requests in progress; see \
          server.client_share_max",
     );
+    pub(super) const FOLLOWERS: Self = Self::fixed(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too_many_followers",
+        "the clients that follow documents, events or jobs have reached their share of the \
+         connections; see server.followers_share_max",
+    );
     pub(super) const CONNECTIONS: Self = Self::fixed(
         StatusCode::SERVICE_UNAVAILABLE,
         "too_many_connections",

@@ -21,6 +21,7 @@ use tower::Service as _;
 use super::app::App;
 use super::body::{Running, Slot, Tracked};
 use super::connection::ConnState;
+use super::followers::Endless;
 use super::gate::{From, Gate};
 use super::http_metrics::RouteClass;
 use super::pace::PacedBody;
@@ -48,7 +49,8 @@ pub(super) async fn answer(
     let has_body = !request.body().is_end_stream();
     let asks = request.headers().contains_key(EXPECT);
     let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
-    let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
+    let (started, status, follower) = (Instant::now(), None, None);
+    let mut running = Running { started, class, slot, status, conn, app, follower };
 
     let (mut response, from) = match running.app.gate.check(&request, running.conn.local) {
         Ok(from) => (behind_gate(&running, request, &id, &from).await, from),
@@ -58,6 +60,9 @@ pub(super) async fn answer(
         }
     };
     running.slot.end();
+    if response.extensions_mut().remove::<Endless>().is_some() {
+        response = follow(&mut running, response, &id);
+    }
     // A client that asks whether to send its body was answered.
     if !asks {
         running.slot.read_rest().await;
@@ -70,6 +75,16 @@ pub(super) async fn answer(
     close_unless_usable(&running, headers);
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
+}
+
+/// Counts the client of a response without an end, or refuses it.
+fn follow(running: &mut Running, response: Response, id: &HeaderValue) -> Response {
+    running.follower = running.app.followers.admit();
+    if running.follower.is_some() {
+        return response;
+    }
+    running.app.metrics.followers_refused.fetch_add(1, Relaxed);
+    Problem::FOLLOWERS.response(id)
 }
 
 /// Informs the client that the connection is closed after this response. Otherwise it may send its next
@@ -95,7 +110,8 @@ pub(super) async fn answer_port(
     let asks = request.headers().contains_key(EXPECT);
     let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
     let class = RouteClass::S3;
-    let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
+    let (started, status, follower) = (Instant::now(), None, None);
+    let mut running = Running { started, class, slot, status, conn, app, follower };
     let from = running.app.gate.sender(&request);
     let mut response = match Gate::preflight(&from, &request) {
         Some(answer) => Gate::for_port(answer, &request),

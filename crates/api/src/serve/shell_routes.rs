@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::app::App;
 use super::auth;
+use super::http_metrics::Now;
 use super::parameters::{self, Known};
 use super::process_metrics;
 use super::request_id;
@@ -170,7 +171,13 @@ fn scrape(app: &App) -> Response {
         subsystem.measure();
     }
     let mut text = app.recorder.render();
-    app.metrics.render(&mut text, app.stop.open(), app.shares.in_flight(), app.output.held());
+    let now = Now {
+        connections: app.stop.open(),
+        in_flight: app.shares.in_flight(),
+        followers: app.followers.count(),
+        output: app.output.held(),
+    };
+    app.metrics.render(&mut text, &now);
     process_metrics::render(&mut text);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

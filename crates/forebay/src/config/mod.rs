@@ -33,8 +33,8 @@ pub(crate) use cache::OutputLimit;
 pub(crate) use database::{DatabaseKind, DatabaseTls};
 pub(crate) use events::{Preset, mappings};
 pub(crate) use resolve::{Flags, Resolved};
+pub(crate) use settings::Config;
 #[cfg(test)]
 pub(crate) use settings::find;
-pub(crate) use settings::{Config, Server};
 pub(crate) use show::{show_human, show_json, template};
 pub(crate) use value::{Auth, CacheNetwork, CacheServer, LogFormat};

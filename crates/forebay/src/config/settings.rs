@@ -146,6 +146,9 @@ settings! {
         /// Maximum share of requests_in_flight_max that one address or one API key may use, in
         /// percent. More are refused with 429.
         client_share_max("server.client_share_max"): Percent = "75";
+        /// Maximum share of connections_max that clients which follow documents, events or jobs may
+        /// use, in percent. More are refused with 429.
+        followers_share_max("server.followers_share_max"): Percent = "25";
         /// Maximum size of the request line and headers together. Larger ones are refused with 431.
         header_size_max("server.header_size_max"): ByteSize = "32KiB";
         /// Time limit for a client to send a complete request head, or to finish a TLS handshake.

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::guard::{self, Protection};
-use crate::config::{Auth, Config, Server};
+use crate::config::{Auth, Config};
 use crate::exit::{Coded, Exit};
 use crate::serve::Subsystem;
 use crate::{data_dir, descriptors, out, ports, wiring};
@@ -80,7 +80,7 @@ pub(crate) async fn run(
     let process = std::process::id() ^ u32::from(address.port()).rotate_left(16);
     let master =
         MasterKey::open(&config.process.data).map_err(start("cannot load the master key"))?;
-    let app = App::new(&settings(&config.server), keys, recorder, process)
+    let app = App::new(&settings(&config), keys, recorder, process)
         .signing_with(master)
         .with_data(&config.process.data);
     let app = Arc::new(app);
@@ -250,13 +250,16 @@ async fn stop(app: &App, limit: Duration) -> anyhow::Result<Exit> {
 }
 
 /// Returns the configured limits of the server.
-fn settings(server: &Server) -> http::Settings {
+fn settings(config: &Config) -> http::Settings {
+    let server = &config.server;
+    let followers = connections_max(config).saturating_mul(server.followers_share_max.0.into());
     let size = |size: ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
     http::Settings {
         hosts: server.hosts.0.clone(),
         cors_origins: server.cors_origins.0.clone(),
         requests_in_flight_max: server.requests_in_flight_max as usize,
         client_share_max: server.client_share_max.0.into(),
+        followers_max: (followers / 100).max(1),
         header_size_max: size(server.header_size_max),
         header_read_timeout: server.header_read_timeout.get(),
         idle_timeout: server.idle_timeout.get(),

@@ -31,6 +31,7 @@ mod export;
 #[cfg(feature = "mongodb")]
 mod ferret_support;
 mod files_cli;
+mod followers;
 mod fsck;
 mod full_disk;
 mod http;

@@ -74,6 +74,7 @@ fn start(requests_max: usize, origins: &[&str]) -> Server {
         cors_origins: origins.iter().map(|&origin| origin.to_owned()).collect(),
         requests_in_flight_max: requests_max,
         client_share_max: 100,
+        followers_max: 2,
         header_size_max: 32 << 10,
         header_read_timeout: seconds(10),
         idle_timeout: seconds(75),

@@ -101,6 +101,7 @@ fn settings_with(changes: &[&str]) -> (Settings, usize) {
         cors_origins: Vec::new(),
         requests_in_flight_max: 1_024,
         client_share_max: 75,
+        followers_max: 2,
         header_size_max: 32 << 10,
         header_read_timeout: seconds(10),
         idle_timeout: seconds(75),
