@@ -14,7 +14,9 @@
 
 use bytes::Bytes;
 use forebay_base::error_chain::chain;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE,
+};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -22,7 +24,7 @@ use percent_encoding::percent_decode_str;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
-use s3s::{Body, S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, S3Error, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 use url::form_urlencoded;
 
 use crate::sums::broken;
@@ -61,13 +63,26 @@ impl Amend {
         if is_xml(parts, has_bucket) {
             return Some(Self::Xml);
         }
-        // Of others only the trailers would be lost, which belong to bodies.
+        if parts.method == Method::PUT && raw_expires(&parts.headers).is_some() {
+            return Some(Self::Headers);
+        }
         let has_no_body = [Method::GET, Method::HEAD].contains(&parts.method)
             || parts.headers.contains_key(COPY_SOURCE);
         let is_concerned = |name: &HeaderName| *name == RANGE || DATES.contains(name);
         let amends = parts.headers.keys().any(is_concerned) && amend(&mut parts.headers.clone());
         (has_no_body && amends).then_some(Self::Headers)
     }
+}
+
+/// In the extensions of a request: an `Expires` that is no date, which is kept with the object as it was sent.
+#[derive(Debug, Clone)]
+pub(crate) struct RawExpires(pub(crate) String);
+
+/// Returns the `Expires` of a request that `s3s` cannot read as a date.
+fn raw_expires(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(EXPIRES)?.to_str().ok()?;
+    let is_date = Timestamp::parse(TimestampFormat::HttpDate, text).is_ok();
+    (!is_date).then(|| text.to_owned())
 }
 
 /// In the extensions of a request: the id of the key whose signature was verified.
@@ -129,8 +144,16 @@ impl S3Route for AmendingRoute {
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let S3Request { input, method, uri, mut headers, mut extensions, credentials, .. } =
-            request;
+        let S3Request {
+            input,
+            method,
+            uri,
+            mut headers,
+            mut extensions,
+            credentials,
+            trailing_headers,
+            ..
+        } = request;
         let Some(credentials) = credentials else {
             return Err(s3_error!(AccessDenied, "Anonymous access is not permitted"));
         };
@@ -145,6 +168,13 @@ impl S3Route for AmendingRoute {
             input
         };
         amend(&mut headers);
+        if let Some(text) = raw_expires(&headers) {
+            headers.remove(EXPIRES);
+            extensions.insert(RawExpires(text));
+        }
+        if let Some(trailers) = trailing_headers {
+            extensions.insert::<TrailingHeaders>(trailers);
+        }
         headers.remove(AUTHORIZATION);
         extensions.insert(Signer(credentials.access_key));
         let mut verified = Request::new(body);

@@ -20,15 +20,17 @@ macro_rules! refuse_others {
 }
 
 /// Takes the headers that are kept with an object.
+///
+/// * `$expires`: an `Expires` that is no date.
 macro_rules! headers_of {
-    ($input:ident) => {
+    ($input:ident, $expires:expr) => {
         $crate::object::Headers {
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
             content_encoding: $input.content_encoding.take(),
             content_language: $input.content_language.take(),
             content_type: $input.content_type.take(),
-            expires: $crate::write::http_date($input.expires.as_ref()),
+            expires: $expires.or_else(|| $crate::write::http_date($input.expires.as_ref())),
         }
         .without_chunks()
     };

@@ -105,12 +105,13 @@ impl Service {
     pub(crate) async fn create_upload(
         &self,
         mut input: CreateMultipartUploadInput,
+        expires: Option<String>,
     ) -> S3Result<CreateMultipartUploadOutput> {
         refuse_others!(input)?;
         self.key(&input.bucket, &input.key)?;
         self.bucket(&input.bucket).await?;
         let tags = input.tagging.as_deref().map(tags_of_header).transpose()?;
-        let headers = headers_of!(input);
+        let headers = headers_of!(input, expires);
         let mut builder = Builder::default();
         builder.describe(&headers, input.metadata.as_ref())?;
         builder.tags(&tags.unwrap_or_default())?;

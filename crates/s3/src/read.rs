@@ -5,6 +5,7 @@ use std::ops::Range;
 use forebay_intake::names::FileName;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::{NameKey, StoredFile};
+use http::header::EXPIRES;
 use http::{HeaderName, HeaderValue};
 use s3s::dto::{
     Checksum, ChecksumType, GetObjectAttributesInput, GetObjectAttributesOutput,
@@ -64,7 +65,12 @@ macro_rules! described {
         if let Some(checksum) = &checksum {
             set_checksum!(output, checksum);
         }
-        (output, wanted, checksum.as_ref().and_then(header_of))
+        let mut others = Vec::from_iter(checksum.as_ref().and_then(header_of));
+        // One that is no date has no field.
+        if let (None, Some(text)) = (&output.expires, headers.expires) {
+            others.extend(HeaderValue::try_from(text).ok().map(|text| (EXPIRES, text)));
+        }
+        (output, wanted, others)
     }};
 }
 
@@ -79,11 +85,11 @@ impl Wanted {
     }
 }
 
-/// A header that carries a checksum.
-pub(crate) type ChecksumHeader = (HeaderName, HeaderValue);
+/// A header for which outputs have no field.
+pub(crate) type OtherHeader = (HeaderName, HeaderValue);
 
 /// The header of a checksum for which outputs have no field.
-pub(crate) fn header_of(checksum: &StoredChecksum) -> Option<ChecksumHeader> {
+pub(crate) fn header_of(checksum: &StoredChecksum) -> Option<OtherHeader> {
     if checksum.algorithm.has_fields() {
         return None;
     }
@@ -106,30 +112,30 @@ impl Service {
     pub(crate) async fn get_object(
         &self,
         input: GetObjectInput,
-    ) -> S3Result<(GetObjectOutput, Option<ChecksumHeader>)> {
+    ) -> S3Result<(GetObjectOutput, Vec<OtherHeader>)> {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let (mut output, wanted, checksum) = described!(GetObjectOutput, object, input);
+        let (mut output, wanted, others) = described!(GetObjectOutput, object, input);
         output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
         output.tag_count = count(object.tags().len()).filter(|count| *count > 0);
         self.intake.sent(wanted.range.end - wanted.range.start);
         output.body = Some(self.bytes(&file, wanted.range)?);
-        Ok((output, checksum))
+        Ok((output, others))
     }
 
     /// Returns what HEAD says of an object, and what its output has no field for: the number of tags, and
-    /// some checksums.
+    /// some headers.
     pub(crate) async fn head_object(
         &self,
         input: HeadObjectInput,
-    ) -> S3Result<(HeadObjectOutput, usize, Option<ChecksumHeader>)> {
+    ) -> S3Result<(HeadObjectOutput, usize, Vec<OtherHeader>)> {
         refuse_encryption(input.sse_customer_algorithm.as_deref())?;
         let file = self.object(&input.bucket, &input.key, input.version_id.as_deref()).await?;
         let object = Object(&file.record);
-        let (mut output, _, checksum) = described!(HeadObjectOutput, object, input);
+        let (mut output, _, others) = described!(HeadObjectOutput, object, input);
         output.version_id = self.version_of(&file.record.namespace, file.record.id).await?;
-        Ok((output, object.tags().len(), checksum))
+        Ok((output, object.tags().len(), others))
     }
 
     pub(crate) async fn attributes(

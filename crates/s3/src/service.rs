@@ -8,7 +8,7 @@ use forebay_api::intake::Sending;
 use forebay_intake::Intake;
 use forebay_intake::names::Namespace;
 use forebay_intake::uploads::UploadId;
-use http::StatusCode;
+use http::{Extensions, StatusCode};
 use parking_lot::Mutex;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
@@ -40,13 +40,14 @@ use s3s::dto::{
     PutObjectTaggingOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
     UploadPartOutput,
 };
-use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 
 use crate::access::Caller;
+use crate::amended::RawExpires;
 use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
 use crate::error::{BareTag, WithStatus};
-use crate::read::ChecksumHeader;
+use crate::read::OtherHeader;
 use crate::write::{Beside, WriteConditions};
 
 /// What the operations work on. Cloning is cheap.
@@ -81,12 +82,17 @@ fn caller<T>(request: &S3Request<T>) -> Option<Caller> {
     request.extensions.get::<Caller>().cloned()
 }
 
-/// Adds the checksum for which an output has no field.
-fn with_checksum<T>(
+/// The `Expires` of a request if it is no date.
+fn expires(extensions: &Extensions) -> Option<String> {
+    extensions.get::<RawExpires>().map(|RawExpires(text)| text.clone())
+}
+
+/// Adds the headers for which an output has no field.
+fn with_headers<T>(
     mut response: S3Response<T>,
-    checksum: Option<ChecksumHeader>,
+    headers: impl IntoIterator<Item = OtherHeader>,
 ) -> S3Response<T> {
-    response.headers.extend(checksum);
+    response.headers.extend(headers);
     response
 }
 
@@ -95,7 +101,9 @@ macro_rules! with_body {
     ($service:ident.$function:ident($request:ident)) => {{
         let S3Request { input, headers, trailing_headers, extensions, .. } = $request;
         let fault = extensions.get::<Fault>().cloned().unwrap_or_default();
-        let beside = Beside { headers: &headers, trailers: trailing_headers.as_ref(), fault };
+        // Those of a request that was changed.
+        let trailers = trailing_headers.as_ref().or_else(|| extensions.get::<TrailingHeaders>());
+        let beside = Beside { headers: &headers, trailers, fault, expires: expires(&extensions) };
         answer($service.$function(input, beside).await)
     }};
 }
@@ -158,14 +166,14 @@ impl S3 for Service {
     }
 
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-        let (output, checksum) = self.get_object(request.input).await?;
-        Ok(with_checksum(S3Response::new(output), checksum))
+        let (output, others) = self.get_object(request.input).await?;
+        Ok(with_headers(S3Response::new(output), others))
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-        let (output, tags, checksum) = self.head_object(request.input).await?;
+        let (output, tags, others) = self.head_object(request.input).await?;
         let is_part = output.content_range.is_some();
-        let mut response = with_checksum(S3Response::new(output), checksum);
+        let mut response = with_headers(S3Response::new(output), others);
         if tags > 0 {
             response.headers.insert("x-amz-tagging-count", tags.into());
         }
@@ -186,14 +194,15 @@ impl S3 for Service {
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
         let (output, checksum) = with_body!(self.put_object(request))?.output;
-        Ok(with_checksum(S3Response::new(output), checksum))
+        Ok(with_headers(S3Response::new(output), checksum))
     }
 
     async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         let caller = caller(&request);
         // The input has no fields for them.
         let conditions = WriteConditions::of_headers(&request.headers)?;
-        answer(self.copy_object(request.input, conditions, caller.as_ref()).await)
+        let expires = expires(&request.extensions);
+        answer(self.copy_object(request.input, conditions, expires, caller.as_ref()).await)
     }
 
     async fn delete_object(
@@ -214,7 +223,8 @@ impl S3 for Service {
         &self,
         request: S3Request<CreateMultipartUploadInput>,
     ) -> Answer<CreateMultipartUploadOutput> {
-        answer(self.create_upload(request.input).await)
+        let expires = expires(&request.extensions);
+        answer(self.create_upload(request.input, expires).await)
     }
 
     async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {

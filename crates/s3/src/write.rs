@@ -22,7 +22,7 @@ use crate::empty::only_private;
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
 use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set};
-use crate::read::{ChecksumHeader, header_of, refuse_encryption};
+use crate::read::{OtherHeader, header_of, refuse_encryption};
 use crate::service::Service;
 use crate::sums::{Expected, Reader};
 use crate::versions::Deleted;
@@ -66,6 +66,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) trailers: Option<&'a TrailingHeaders>,
     pub(crate) fault: Fault,
+    /// `Expires`, if it is no date.
+    pub(crate) expires: Option<String>,
 }
 
 /// Returns the checksum as XML and headers write it.
@@ -175,7 +177,7 @@ impl Service {
         &self,
         mut input: PutObjectInput,
         beside: Beside<'_>,
-    ) -> S3Result<(PutObjectOutput, Option<ChecksumHeader>)> {
+    ) -> S3Result<(PutObjectOutput, Option<OtherHeader>)> {
         refuse_others!(input)?;
         if input.write_offset_bytes.is_some() {
             return Err(s3_error!(NotImplemented, "Objects cannot be appended to"));
@@ -191,7 +193,7 @@ impl Service {
         };
         let condition = self.condition(&key, &conditions).await?;
         let mut builder = Builder::default();
-        let headers = headers_of!(input);
+        let headers = headers_of!(input, beside.expires);
         builder.describe(&headers, input.metadata.as_ref())?;
         builder.tags(&tags.unwrap_or_default())?;
 
@@ -252,6 +254,7 @@ impl Service {
         &self,
         mut input: CopyObjectInput,
         conditions: WriteConditions,
+        expires: Option<String>,
         caller: Option<&Caller>,
     ) -> S3Result<CopyObjectOutput> {
         refuse_others!(input)?;
@@ -283,7 +286,7 @@ impl Service {
             builder.forget_upload();
         }
         if replaces {
-            builder.describe(&headers_of!(input), input.metadata.as_ref())?;
+            builder.describe(&headers_of!(input, expires), input.metadata.as_ref())?;
         } else {
             // The type is kept even where only the server had found it.
             let found = Object(&file.record);

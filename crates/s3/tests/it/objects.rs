@@ -39,6 +39,45 @@ async fn a_bucket_exists_without_objects_and_is_removed_only_when_empty() {
 }
 
 #[tokio::test]
+async fn an_expires_that_is_no_date_is_returned_as_it_was_sent() {
+    let (server, key) = with_bucket().await;
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for expires in ["0", "-1", "next week", "2026-11-28T10:00:00Z", date] {
+        let headers = [("expires", expires)];
+        let put = server.call(&key, "PUT", "/data/put", &headers, "content").await;
+        assert_eq!(put.status, 200, "{expires}: {}", put.text());
+        let from = [("x-amz-copy-source", "/data/put"), headers[0]];
+        let replaced = [from[0], from[1], ("x-amz-metadata-directive", "REPLACE")];
+        for (target, headers) in [("/data/kept", &from[..1]), ("/data/replaced", &replaced)] {
+            let copied = server.call(&key, "PUT", target, headers, "").await;
+            assert_eq!(copied.status, 200, "{expires}: {}", copied.text());
+        }
+        let upload = server.call(&key, "POST", "/data/parts?uploads=", &headers, "").await;
+        let id = upload.element("UploadId").unwrap();
+        let part = format!("/data/parts?partNumber=1&uploadId={id}");
+        let part = server.call(&key, "PUT", &part, &[], "content").await;
+        let etag = part.header("etag").unwrap();
+        let xml = format!(
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
+             </CompleteMultipartUpload>"
+        );
+        let length = xml.len().to_string();
+        let complete = format!("/data/parts?uploadId={id}");
+        let length = [("content-length", length.as_str())];
+        assert_eq!(server.call(&key, "POST", &complete, &length, xml).await.status, 200);
+        for name in ["put", "kept", "replaced", "parts"] {
+            for method in ["GET", "HEAD"] {
+                let got = server.call(&key, method, &format!("/data/{name}"), &[], "").await;
+                assert_eq!(got.header("expires"), Some(expires), "{method} {name}");
+                if method == "GET" {
+                    assert_eq!(got.text(), "content", "{expires} {name}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_bucket_answers_what_one_without_a_configuration_answers() {
     let (server, key) = with_bucket().await;
     for (name, status, expected) in [
