@@ -43,6 +43,7 @@ use s3s::dto::{
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 
 use crate::access::Caller;
+use crate::algorithm::Algorithm;
 use crate::amended::RawExpires;
 use crate::chunks::Fault;
 use crate::empty::{only_owner, only_private};
@@ -243,6 +244,12 @@ impl S3 for Service {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> Answer<CompleteMultipartUploadOutput> {
+        // The input has no fields for them, so they would not be compared.
+        for algorithm in Algorithm::ALL {
+            if request.headers.contains_key(algorithm.header()) {
+                algorithm.check_of_parts()?;
+            }
+        }
         let (caller, input, service) = (caller(&request), request.input, self.clone());
         // It ends even if its client leaves, which then asks again.
         let completing =

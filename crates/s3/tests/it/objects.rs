@@ -543,8 +543,19 @@ async fn a_checksum_without_a_list_of_parts_is_compared_and_returned() {
         let refused = server.call(&key, "POST", "/data/sum?uploads=", &headers, "").await;
         assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{algorithm}");
         let id = begin(&server, &key).await;
-        let target = format!("/data/k?partNumber=1&uploadId={id}");
+        let target = format!("/data/big?partNumber=1&uploadId={id}");
         let refused = server.call(&key, "PUT", &target, &[(name, right)], "123456789").await;
+        assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{algorithm}");
+        let part = server.call(&key, "PUT", &target, &[], "123456789").await;
+        let xml = format!(
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part>\
+             </CompleteMultipartUpload>",
+            part.header("etag").unwrap()
+        );
+        let length = xml.len().to_string();
+        let complete = format!("/data/big?uploadId={id}");
+        let headers = [("content-length", length.as_str()), (name, right)];
+        let refused = server.call(&key, "POST", &complete, &headers, xml).await;
         assert_eq!(refused.element("Code").as_deref(), Some("InvalidRequest"), "{algorithm}");
     }
     for headers in [
