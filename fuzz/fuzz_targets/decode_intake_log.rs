@@ -33,6 +33,7 @@ fn encode(entry: &Entry<'_>) -> Vec<u8> {
         Entry::Namespace(change) => change.encode(),
         Entry::VersionsErased(erased) => erased.encode(),
         Entry::NewestErased(erased) => erased.encode(),
+        Entry::Amended(amended) => amended.encode(),
         Entry::DocumentChange(change) => {
             [change.encode_header(), change.document().to_vec()].concat()
         }

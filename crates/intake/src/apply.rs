@@ -25,8 +25,8 @@ use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change,
 use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{
-    BlobPlace, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove, FilePut,
-    NamespaceChange, NewestErased, Outcome, VersionsErased,
+    Amended, BlobPlace, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove,
+    FilePut, NamespaceChange, NewestErased, Outcome, VersionsErased,
 };
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
@@ -362,6 +362,11 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
         Entry::NewestErased(NewestErased { namespace, name, id, current, .. }) => {
             let (namespace, name, id, current) = (namespace.clone(), name.clone(), *id, *current);
             (Change::NewestErased { namespace, name, id, current, file: None }, None)
+        }
+        Entry::Amended(Amended { namespace, name, id, attributes, .. }) => {
+            let (namespace, name, id) = (namespace.clone(), name.clone(), *id);
+            let attributes = Arc::new(attributes.clone());
+            (Change::Amended { namespace, name, id, attributes, file: None }, None)
         }
         Entry::Delete(Delete { deleted_ms, namespace, name, keeps, idempotency }) => {
             let answered = idempotency.map(|record| Answered {

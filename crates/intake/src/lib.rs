@@ -12,6 +12,7 @@
 //! This crate deliberately does not read configuration, environment or arguments, install a logger,
 //! or know HTTP.
 
+mod amend;
 pub mod answer;
 mod apply;
 pub mod attributes;

@@ -152,6 +152,11 @@ impl Pending {
                 {
                     file.clone()
                 }
+                Change::Amended { file: Some(file), .. }
+                    if file.namespace == key.0 && file.name == key.1 =>
+                {
+                    Some(file.clone())
+                }
                 _ => return None,
             };
             Some(PendingName { end: queued.end, lsn: queued.lsn, file })
@@ -267,7 +272,9 @@ impl Pending {
                 self.names
                     .insert((namespace.clone(), name.clone()), PendingName { end, lsn, file });
             }
+            Change::Amended { file: Some(file), .. } => self.push_name(&queued, file),
             Change::Namespace { .. }
+            | Change::Amended { file: None, .. }
             | Change::VersionsErased { .. }
             | Change::Extents { .. }
             | Change::Nothing => {}
@@ -347,7 +354,8 @@ impl Pending {
                     unpin(&mut self.pins, file.digest);
                 }
                 Change::Delete { namespace, name, .. }
-                | Change::NewestErased { namespace, name, .. } => {
+                | Change::NewestErased { namespace, name, .. }
+                | Change::Amended { namespace, name, .. } => {
                     remove_if(&mut self.names, (namespace, name), queued.lsn);
                 }
                 Change::Namespace { .. }

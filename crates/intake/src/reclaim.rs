@@ -269,6 +269,7 @@ fn dead_documents(
                 | Entry::Namespace(_)
                 | Entry::VersionsErased(_)
                 | Entry::NewestErased(_)
+                | Entry::Amended(_)
                 | Entry::Delete(_),
             ) => {
                 continue;

@@ -24,7 +24,7 @@ use crate::quotas;
 /// Maximum number of versions erased by one entry.
 const ERASED_MAX: usize = 1_000;
 /// How often the newest state of a name is erased again because it was changed meanwhile.
-const ATTEMPTS_MAX: usize = 100;
+pub(crate) const ATTEMPTS_MAX: usize = 100;
 
 /// The history of a name.
 #[derive(Debug, Clone)]

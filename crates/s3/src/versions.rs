@@ -53,7 +53,7 @@ pub(crate) struct Deleted {
     pub(crate) version: Option<String>,
 }
 
-fn unknown() -> S3Error {
+pub(crate) fn unknown() -> S3Error {
     s3_error!(NoSuchVersion, "The specified version does not exist.")
 }
 

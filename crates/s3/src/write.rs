@@ -1,6 +1,6 @@
 //! Storing, copying, tagging and deleting objects.
 
-use forebay_intake::catalogue::FileRecord;
+use forebay_intake::catalogue::{FileRecord, Versioning};
 use forebay_intake::{
     Condition, FileCopy, FileDetails, IntakeError, NameKey, NewFile, Put, StoredFile,
 };
@@ -25,7 +25,7 @@ use crate::object::{Builder, Object, StoredChecksum, tags_of_header, tags_of_set
 use crate::read::{OtherHeader, header_of, refuse_encryption};
 use crate::service::Service;
 use crate::sums::{Expected, Reader};
-use crate::versions::Deleted;
+use crate::versions::{Deleted, unknown};
 
 /// Maximum number of objects that one request deletes.
 const DELETED_MAX: usize = 1_000;
@@ -368,8 +368,8 @@ impl Service {
         Ok(GetObjectTaggingOutput { tag_set: Object(&file.record).tags(), version_id })
     }
 
-    /// Replaces the tags of an object, and returns the id of its version. Where versions are kept that is
-    /// a new one.
+    /// Replaces the tags of an object or of one of its versions, and returns the id of the version. Where
+    /// versions are kept it stays the same one.
     pub(crate) async fn set_tags(
         &self,
         bucket: &str,
@@ -378,29 +378,33 @@ impl Service {
         tags: Vec<Tag>,
     ) -> S3Result<Option<String>> {
         let tags = tags_of_set(tags)?;
-        let file = self.object(bucket, key, version).await?;
-        let key = (file.record.namespace.clone(), file.record.name.clone());
-        if version.is_some() && !self.is_current(&key, file.record.id).await? {
-            return Err(s3_error!(NotImplemented, "Tags of earlier versions cannot be changed"));
-        }
+        let file = self.object(bucket, key, version).await?.record;
+        let key = (file.namespace.clone(), file.name.clone());
+        let ids = self.ids_of(&key.0).await?;
         let mut refused = None;
-        let change = |file: &FileRecord| {
+        let mut attributes = |file: &FileRecord| {
             let mut builder = Builder::from(file.attributes.clone());
-            match builder.tags(&tags) {
-                Ok(()) => {
-                    let (comment, attributes) = (file.comment.clone(), builder.finish());
-                    Ok(FileDetails { comment, attributes })
-                }
-                Err(error) => {
-                    let text = error.message().unwrap_or_default().to_owned();
-                    refused = Some(error);
-                    Err(IntakeError::rejected("tags", text))
-                }
+            builder.tags(&tags).map(|()| builder.finish()).map_err(|error| {
+                let text = error.message().unwrap_or_default().to_owned();
+                refused = Some(error);
+                IntakeError::rejected("tags", text)
+            })
+        };
+        let changed = if ids.versioning == Versioning::Off {
+            let change = |file: &FileRecord| {
+                let attributes = attributes(file)?;
+                Ok(FileDetails { comment: file.comment.clone(), attributes })
+            };
+            let changed = self.intake.change_details(&key, Condition::None, None, change).await;
+            changed.map(|_| ())
+        } else {
+            match self.intake.amend_version(&key, file.id, attributes).await {
+                Ok(None) => return Err(unknown()),
+                amended => amended.map(|_| ()),
             }
         };
-        let changed = self.intake.change_details(&key, Condition::None, None, change).await;
-        let changed = changed.map_err(|error| refused.unwrap_or_else(|| of_intake(error)))?;
-        self.version_of(&changed.file.namespace, changed.file.id).await
+        changed.map_err(|error| refused.unwrap_or_else(|| of_intake(error)))?;
+        Ok(ids.id(file.id))
     }
 
     pub(crate) async fn delete_object(

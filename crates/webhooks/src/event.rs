@@ -8,13 +8,14 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 /// Every type of event that a filter can name, in the order of the documentation.
-pub const EVENT_TYPES: [&str; 14] = [
+pub const EVENT_TYPES: [&str; 15] = [
     "file.stored",
     "file.deleted",
     "file.moved",
     "file.copied",
     "file.changed",
     "file.reverted",
+    "file.amended",
     "documents.accepted",
     "documents.replaced",
     "documents.deleted",

@@ -7,8 +7,8 @@ use std::pin::Pin;
 
 use forebay_intake::answer::{file_url, id_text};
 use forebay_intake::format::{
-    ChangeAction, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove,
-    FilePut, IdempotencyRecord, NewestErased, TargetCode,
+    Amended, ChangeAction, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry,
+    FileMove, FilePut, IdempotencyRecord, NewestErased, TargetCode,
 };
 use forebay_intake::{Feed, FeedError, FeedItem};
 use forebay_webhooks::{Batch, Event, Item, Point, Source, SourceError, event_id};
@@ -67,7 +67,7 @@ struct DeletedData<'a> {
     version_kept: bool,
 }
 
-/// The data of a name that refers to an earlier file again.
+/// The data of a name that refers to an earlier file again, and of a version with other tags.
 #[derive(Serialize)]
 struct RevertedData<'a> {
     namespace: &'a str,
@@ -201,6 +201,12 @@ fn events_of(position: u64, entry: &Entry<'_>) -> Vec<Event> {
                 }
             });
         }
+        Entry::Amended(Amended { amended_ms, namespace, name, id, .. }) => {
+            let (namespace, name, id) = (namespace.as_str(), name.as_str(), id_text(*id));
+            let url = format!("{}?version={id}", file_url(namespace, name));
+            let data = RevertedData { namespace, name, id, url };
+            made.push(about("file.amended", *amended_ms, namespace, Some(name), &data));
+        }
         Entry::DocumentChange(DocumentChange { changed_ms, namespace, id, action, .. }) => {
             let namespace = namespace.as_str();
             let kind = match action {
@@ -289,5 +295,29 @@ fn about(
         at: nowhere,
         next: nowhere,
         is_restated: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_intake::attributes::Attributes;
+    use forebay_intake::names::{FileName, Namespace};
+
+    use super::*;
+
+    #[test]
+    fn other_tags_of_a_version_are_an_event_about_that_version() {
+        let entry = Entry::Amended(Amended {
+            amended_ms: 1,
+            namespace: Namespace::parse("n").unwrap(),
+            name: FileName::parse("a b").unwrap(),
+            id: 64,
+            attributes: Attributes::default(),
+        });
+        let made = events_of(9, &entry);
+        assert_eq!(made.len(), 1);
+        assert_eq!((made[0].kind, made[0].name.as_deref()), ("file.amended", Some("a b")));
+        let expected = r#"{"namespace":"n","name":"a b","id":"0000000000000040","url":"/v1/files/n/a%20b?version=0000000000000040"}"#;
+        assert_eq!(made[0].data.get(), expected);
     }
 }

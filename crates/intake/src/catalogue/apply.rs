@@ -47,6 +47,7 @@ pub(super) fn apply(
             | Change::Move { .. }
             | Change::VersionsErased { .. }
             | Change::NewestErased { .. }
+            | Change::Amended { .. }
             | Change::Delete { .. }
             | Change::Nothing => {}
         }
@@ -114,7 +115,8 @@ impl Batch<'_> {
                 }
                 Change::Delete { namespace, name, .. }
                 | Change::VersionsErased { namespace, name, .. }
-                | Change::NewestErased { namespace, name, .. } => {
+                | Change::NewestErased { namespace, name, .. }
+                | Change::Amended { namespace, name, .. } => {
                     by_name.push((namespace, name, applied, false));
                 }
                 Change::Namespace { .. } | Change::Extents { .. } | Change::Nothing => {}
@@ -165,6 +167,9 @@ impl Batch<'_> {
             }
             Change::NewestErased { id, current, .. } => {
                 self.erase_newest(insert, (namespace, name), *id, *current)
+            }
+            Change::Amended { id, attributes, .. } => {
+                self.amend(insert, (namespace, name), *id, attributes).map(|()| Vec::new())
             }
             // Of a move this is the name that it takes away.
             Change::Put { .. } | Change::Move { .. } | Change::Delete { .. } => {
@@ -238,6 +243,28 @@ impl Batch<'_> {
         Ok(erased.into_iter().collect())
     }
 
+    /// Replaces the attributes of a version, newest or earlier. Does nothing if it does not exist, since a
+    /// replay may come here without it.
+    fn amend(
+        &mut self,
+        insert: &mut Statement<'_>,
+        (namespace, name): (&Namespace, &FileName),
+        id: u64,
+        attributes: &Attributes,
+    ) -> Checked<()> {
+        if let Some((mut file, first)) = self.take_if(namespace, name, |file| file.id == id)? {
+            file.attributes = attributes.clone();
+            return self.insert_file(insert, &file, first).map(drop);
+        }
+        match self.take_version(namespace, name, id)? {
+            Some(mut version) => {
+                version.file.attributes = attributes.clone();
+                self.insert_version(&version)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Deletes a version and returns the bytes it referred to. Does nothing if it does not exist.
     fn erase_version(
         &mut self,
@@ -304,18 +331,30 @@ impl Batch<'_> {
         name: &FileName,
         wanted: impl FnOnce(&FileRecord) -> bool,
     ) -> Checked<Option<FileRecord>> {
+        Ok(self.take_if(namespace, name, wanted)?.map(|(file, _)| file))
+    }
+
+    /// The same, with whether the blob's place is the copy that was stored with the name.
+    fn take_if(
+        &mut self,
+        namespace: &Namespace,
+        name: &FileName,
+        wanted: impl FnOnce(&FileRecord) -> bool,
+    ) -> Checked<Option<(FileRecord, bool)>> {
         let found = {
             let mut statement = self.connection.prepare_cached(&format!(
                 "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name = ?2"
             ))?;
             let mut rows = statement.query(params![namespace.as_str(), name.as_str()])?;
             match rows.next()? {
-                Some(row) => Some(read_file(&mut self.hasher, row)?.0),
+                Some(row) => Some(read_file(&mut self.hasher, row)?),
                 None => None,
             }
         };
         match found {
-            Some(file) if wanted(&file) => self.delete(namespace, name),
+            Some((file, first, _)) if wanted(&file) => {
+                Ok(self.delete(namespace, name)?.map(|file| (file, first)))
+            }
             _ => Ok(None),
         }
     }

@@ -198,6 +198,19 @@ pub enum Change {
         /// That file, of a change that was just decided.
         file: Option<Arc<FileRecord>>,
     },
+    /// The attributes of a version were replaced.
+    Amended {
+        /// Namespace of the name.
+        namespace: Namespace,
+        /// The name.
+        name: FileName,
+        /// Id of the version.
+        id: u64,
+        /// Its attributes from here on.
+        attributes: Arc<Attributes>,
+        /// The file with them, of a change that was just decided, if the name refers to it.
+        file: Option<Arc<FileRecord>>,
+    },
     /// A namespace's record was changed at `changed_ms`; `attributes` is `None` if it was removed.
     Namespace {
         /// The namespace.

@@ -32,6 +32,7 @@ const KIND_VERSIONS_ERASED: u8 = 9;
 const KIND_CHANGE: u8 = 10;
 const KIND_DROP: u8 = 11;
 const KIND_NEWEST_ERASED: u8 = 12;
+const KIND_AMENDED: u8 = 13;
 
 const FLAG_RESHAPES: u8 = 1;
 const FLAG_UNDECIDED: u8 = 2;
@@ -139,6 +140,21 @@ pub struct NewestErased {
     pub id: u64,
     /// Id of the file that the name refers to from here on; `None` if it does not exist.
     pub current: Option<u64>,
+}
+
+/// The attributes of one version of a name are replaced, whether it is the newest or an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amended {
+    /// When, in milliseconds since 1970.
+    pub amended_ms: i64,
+    /// Namespace of the name.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: FileName,
+    /// Id of the version.
+    pub id: u64,
+    /// Its attributes from here on.
+    pub attributes: Attributes,
 }
 
 /// A name is given to the bytes of another name, which is deleted: both or neither.
@@ -321,6 +337,8 @@ pub enum Entry<'a> {
     VersionsErased(VersionsErased),
     /// The newest state of a name is erased.
     NewestErased(NewestErased),
+    /// The attributes of a version are replaced.
+    Amended(Amended),
     /// Part of a request that is still being received.
     DocumentChunk(DocumentChunk<'a>),
     /// A request's documents become valid.

@@ -13,7 +13,7 @@ mod entry;
 pub use decoder::DecodeError;
 pub(crate) use decoder::Decoder;
 pub use entry::{
-    AddedColumn, BlobPlace, ChangeAction, ChunkRef, CommitFlags, Delete, DocumentChange,
+    AddedColumn, Amended, BlobPlace, ChangeAction, ChunkRef, CommitFlags, Delete, DocumentChange,
     DocumentChunk, DocumentCommit, DocumentExtents, Documents, DocumentsDropped, Entry, FileMove,
     FilePut, IdempotencyRecord, NamespaceChange, NamespaceExtent, NewestErased, Outcome,
     TargetCode, VersionsErased, encode_chunk_header, encode_documents,

@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use super::schema::{self, COLUMNS, Checked, Indexed, SCHEMA_VERSION, State, check_schema};
 use crate::catalogue::{CatalogueReader, FileFilter, FileRecord};
 use crate::error::{CatalogueError, CatalogueFault, OpenError};
-use crate::format::{Entry, NewestErased};
+use crate::format::{Amended, Entry, NewestErased};
 use crate::pending::NameKey;
 
 /// Maximum number of findings.
@@ -181,7 +181,7 @@ fn compare(
     Ok(())
 }
 
-/// Names that entries from a position on made refer to an earlier file again.
+/// Names that entries from a position on made refer to an earlier file again, or to one with other attributes.
 fn referred_again(log: &Log, from: u64) -> Checked<HashSet<NameKey>> {
     let damaged = |error: &dyn std::error::Error| CatalogueFault::Damaged {
         found: format!("the log behind the index cannot be read: {}", chain(error)),
@@ -190,7 +190,9 @@ fn referred_again(log: &Log, from: u64) -> Checked<HashSet<NameKey>> {
     let mut reader = log.reader(Lsn(from).max(log.start()));
     while let Some(entry) = reader.next().map_err(|error| damaged(&error))? {
         let decoded = Entry::decode(entry.payload).map_err(|error| damaged(&error))?;
-        if let Entry::NewestErased(NewestErased { namespace, name, .. }) = decoded {
+        if let Entry::NewestErased(NewestErased { namespace, name, .. })
+        | Entry::Amended(Amended { namespace, name, .. }) = decoded
+        {
             names.insert((namespace, name));
         }
     }

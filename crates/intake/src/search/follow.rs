@@ -28,7 +28,9 @@ use crate::apply::file_of;
 use crate::catalogue::{BlobRecord, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault, IntakeError};
-use crate::format::{BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut, NewestErased};
+use crate::format::{
+    Amended, BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut, NewestErased,
+};
 use crate::names::{FileName, Namespace};
 use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
@@ -281,6 +283,7 @@ impl Worker {
                 }
                 Entry::Delete(Delete { namespace, name, .. }) => batch.delete(namespace, name),
                 Entry::NewestErased(erased) => self.again(&mut batch, erased)?,
+                Entry::Amended(amended) => self.amended(&mut batch, &amended)?,
                 Entry::Namespace(_)
                 | Entry::DocumentChunk(_)
                 | Entry::DocumentCommit(_)
@@ -337,6 +340,17 @@ impl Worker {
         let found = found.map_err(Stopped::Catalogue)?;
         let Some((file, blob)) = found.filter(|(file, _)| Some(file.id) == erased.current) else {
             batch.delete(erased.namespace, erased.name);
+            return Ok(());
+        };
+        let _pinned = Pinned::new(&self.shared, file.digest);
+        self.add(batch, file, Some(&blob), BlobPlace::Existing)
+    }
+
+    /// Adds a file whose attributes were replaced, unless its name has another state by now.
+    fn amended(&self, batch: &mut Batch, amended: &Amended) -> Result<(), Stopped> {
+        let found = self.shared.reader.file(&amended.namespace, &amended.name);
+        let found = found.map_err(Stopped::Catalogue)?;
+        let Some((file, blob)) = found.filter(|(file, _)| file.id == amended.id) else {
             return Ok(());
         };
         let _pinned = Pinned::new(&self.shared, file.digest);

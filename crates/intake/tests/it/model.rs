@@ -43,6 +43,7 @@ enum Step {
     Restore { name: usize, version: usize },
     Prune { name: usize, kept: usize },
     Erase { name: usize, state: usize },
+    Amend { name: usize, state: usize, value: usize },
     BrowseStates { prefix: usize, limit: usize, delimiter: bool },
     Get { name: usize },
     Range { name: usize, from: usize, length: usize },
@@ -89,6 +90,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => name.clone().prop_map(|name| Step::Limit { name }),
         3 => name.clone().prop_map(|name| Step::History { name }),
         3 => (name.clone(), 0..4usize).prop_map(|(name, state)| Step::Erase { name, state }),
+        2 => (name.clone(), 0..4usize, 0..3usize)
+            .prop_map(|(name, state, value)| Step::Amend { name, state, value }),
         2 => (0..PREFIXES.len(), 1..5usize, any::<bool>()).prop_map(
             |(prefix, limit, delimiter)| Step::BrowseStates { prefix, limit, delimiter }),
         2 => (name.clone(), 0..4usize)
@@ -188,15 +191,9 @@ impl Model {
             }
             Step::History { name } => self.check_history(intake, name).await,
             Step::Restore { name, version } => self.restore(intake, name, version).await,
-            Step::Prune { name, kept } => {
-                let erased = intake.prune_versions(&name_key(name), kept).await.unwrap();
-                let history = self.history.entry(of(name)).or_default();
-                let gone = history.len().saturating_sub(kept);
-                history.drain(..gone);
-                assert_eq!(erased, gone);
-                self.check_history(intake, name).await;
-            }
+            Step::Prune { name, kept } => self.prune(intake, name, kept).await,
             Step::Erase { name, state } => self.erase(intake, name, state).await,
+            Step::Amend { name, state, value } => self.amend(intake, name, state, value).await,
             Step::BrowseStates { prefix, limit, delimiter } => {
                 let delimiter = if delimiter { "/" } else { "" };
                 self.browse_states(intake, PREFIXES[prefix], limit, delimiter).await;

@@ -254,6 +254,15 @@ async fn keep_versions(intake: &Intake) {
     put(intake, &four, b"a text that is erased", false).await;
     let newest = intake.find(&four).await.unwrap().unwrap().record.id;
     assert!(intake.erase_version(&four, newest).await.unwrap().is_some());
+    // Other tags of an earlier version, and of what a name refers to.
+    let three = key("kept", "c/three.txt");
+    let earlier = intake.versions(&two, None, 9).await.unwrap().versions;
+    let earlier = earlier.iter().find(|version| !version.is_deletion).unwrap().file.id;
+    let current = intake.find(&three).await.unwrap().unwrap().record.id;
+    for (key, id) in [(&two, earlier), (&three, current)] {
+        let amended = intake.amend_version(key, id, |file| Ok(tagged(file)?.attributes)).await;
+        assert!(amended.unwrap().is_some());
+    }
 }
 
 /// Moves what is in the write-ahead logs of both databases into the databases.

@@ -282,6 +282,47 @@ async fn a_version_stays_null_when_versions_are_enabled_again() {
 }
 
 #[tokio::test]
+async fn each_version_has_its_tags_and_tagging_makes_no_version() {
+    let bucket = Bucket::versioned().await;
+    let one = bucket.put("k", "one").await.unwrap();
+    let two = bucket.put("k", "two").await.unwrap();
+    let tag = async |target: &str, value: &str| {
+        let xml = format!(
+            "<Tagging><TagSet><Tag><Key>a</Key><Value>{value}</Value></Tag></TagSet></Tagging>"
+        );
+        let length = xml.len().to_string();
+        let headers = [("content-length", length.as_str())];
+        bucket.server.call(&bucket.key, "PUT", target, &headers, xml).await
+    };
+    let tagged = async |id: &str| {
+        let got = bucket.call("GET", &format!("/data/k?tagging=&versionId={id}")).await;
+        assert_eq!((got.status, got.header("x-amz-version-id")), (200, Some(id)));
+        got.element("Value")
+    };
+    let date = bucket.call("HEAD", "/data/k").await.header("last-modified").map(str::to_owned);
+    for id in [&one, &two] {
+        let set = tag(&format!("/data/k?tagging=&versionId={id}"), &format!("v{id}")).await;
+        assert_eq!((set.status, set.header("x-amz-version-id")), (200, Some(id.as_str())));
+    }
+    let set = tag("/data/k?tagging=", "now").await;
+    assert_eq!(set.header("x-amz-version-id"), Some(two.as_str()));
+    assert_eq!(tagged(&one).await, Some(format!("v{one}")));
+    assert_eq!(tagged(&two).await.as_deref(), Some("now"));
+    let head = bucket.call("HEAD", "/data/k").await;
+    assert_eq!(head.header("last-modified").map(str::to_owned), date);
+    assert_eq!(bucket.versions(10).await.len(), 2, "tagging makes no version");
+    let cleared = bucket.call("DELETE", &format!("/data/k?tagging=&versionId={one}")).await;
+    assert_eq!((cleared.status, cleared.header("x-amz-version-id")), (204, Some(one.as_str())));
+    assert_eq!((tagged(&one).await, tagged(&two).await.as_deref()), (None, Some("now")));
+    let three = bucket.put("k", "three").await.unwrap();
+    assert_eq!(tagged(&two).await.as_deref(), Some("now"), "it is an earlier version now");
+    bucket.call("DELETE", &format!("/data/k?versionId={three}")).await;
+    assert_eq!(tagged(&two).await.as_deref(), Some("now"), "it is the newest again");
+    let wrong = tag("/data/k?tagging=&versionId=99999", "x").await;
+    assert_eq!(wrong.element("Code").as_deref(), Some("NoSuchVersion"));
+}
+
+#[tokio::test]
 async fn a_delete_of_null_that_deletes_nothing_is_reported_while_there_are_versions() {
     let bucket = Bucket::versioned().await;
     let one = bucket.put("k", "one").await.unwrap();

@@ -5,13 +5,13 @@
 
 use super::change::{decode_change, decode_drop};
 use super::{
-    AddedColumn, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
-    Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord,
-    KIND_CHANGE, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_DROP, KIND_EXTENTS, KIND_FILE_PUT,
-    KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME, KIND_VERSIONS_ERASED,
-    NamespaceChange, NamespaceExtent, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
-    PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS,
-    VersionsErased,
+    AddedColumn, Amended, BlobPlace, CommitFlags, Delete, DocumentChunk, DocumentCommit,
+    DocumentExtents, Documents, Entry, FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut,
+    IdempotencyRecord, KIND_AMENDED, KIND_CHANGE, KIND_CHUNK, KIND_COMMIT, KIND_DELETE, KIND_DROP,
+    KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME,
+    KIND_VERSIONS_ERASED, NamespaceChange, NamespaceExtent, NewestErased, Outcome, PLACE_EXISTING,
+    PLACE_FILE, PLACE_INLINE, TargetCode, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    VERSION_KEEPS, VersionsErased,
 };
 use crate::attributes::Attributes;
 use crate::classify::Category;
@@ -68,6 +68,7 @@ impl<'a> Entry<'a> {
             KIND_MOVE => decode_move(&mut decoder, version).map(Entry::FileMove),
             KIND_NAMESPACE => decode_namespace_change(&mut decoder).map(Entry::Namespace),
             KIND_VERSIONS_ERASED => decode_versions_erased(&mut decoder).map(Entry::VersionsErased),
+            KIND_AMENDED => decode_amended(&mut decoder).map(Entry::Amended),
             KIND_NEWEST_ERASED => decode_newest_erased(&mut decoder).map(Entry::NewestErased),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
             KIND_CHANGE => decode_change(&mut decoder).map(Entry::DocumentChange),
@@ -301,6 +302,14 @@ fn decode_newest_erased(decoder: &mut Decoder<'_>) -> Result<NewestErased, Decod
     };
     decoder.finish()?;
     Ok(NewestErased { erased_ms, namespace, name, id, current })
+}
+
+fn decode_amended(decoder: &mut Decoder<'_>) -> Result<Amended, DecodeError> {
+    let amended_ms = decoder.i64("amended")?;
+    let (namespace, name) = (namespace(decoder)?, file_name(decoder)?);
+    let (id, attributes) = (decoder.u64("id")?, attributes(decoder)?);
+    decoder.finish()?;
+    Ok(Amended { amended_ms, namespace, name, id, attributes })
 }
 
 fn decode_namespace_change(decoder: &mut Decoder<'_>) -> Result<NamespaceChange, DecodeError> {

@@ -3,11 +3,12 @@
 //! Invariant: what is encoded decodes to the same; the bytes of a version never change.
 
 use super::{
-    AddedColumn, BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents, FLAG_RESHAPES,
-    FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord, KIND_CHUNK, KIND_COMMIT, KIND_DELETE,
-    KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE, KIND_NEWEST_ERASED, KIND_OUTCOME,
-    KIND_VERSIONS_ERASED, NamespaceChange, NewestErased, Outcome, PLACE_EXISTING, PLACE_FILE,
-    PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS, VERSION_KEEPS, VersionsErased,
+    AddedColumn, Amended, BlobPlace, CommitFlags, Delete, DocumentCommit, DocumentExtents,
+    FLAG_RESHAPES, FLAG_UNDECIDED, FileMove, FilePut, IdempotencyRecord, KIND_AMENDED, KIND_CHUNK,
+    KIND_COMMIT, KIND_DELETE, KIND_EXTENTS, KIND_FILE_PUT, KIND_MOVE, KIND_NAMESPACE,
+    KIND_NEWEST_ERASED, KIND_OUTCOME, KIND_VERSIONS_ERASED, NamespaceChange, NewestErased, Outcome,
+    PLACE_EXISTING, PLACE_FILE, PLACE_INLINE, VERSION, VERSION_ATTRIBUTES, VERSION_FLAGS,
+    VERSION_KEEPS, VersionsErased,
 };
 
 impl CommitFlags {
@@ -121,6 +122,20 @@ impl NewestErased {
         if let Some(current) = self.current {
             out.extend_from_slice(&current.to_le_bytes());
         }
+        out
+    }
+}
+
+impl Amended {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_AMENDED, VERSION];
+        out.extend_from_slice(&self.amended_ms.to_le_bytes());
+        put_text(&mut out, self.namespace.as_str());
+        put_text(&mut out, self.name.as_str());
+        out.extend_from_slice(&self.id.to_le_bytes());
+        put_bytes(&mut out, &self.attributes.to_bytes());
         out
     }
 }

@@ -211,10 +211,18 @@ fn every_kind_of_entry_reads_back() {
     };
     let VersionsErased { namespace, name, .. } = erased.clone();
     assert_eq!(Entry::decode(&erased.encode()), Ok(Entry::VersionsErased(erased)));
+    let (of, called) = (namespace.clone(), name.clone());
     let newest = NewestErased { erased_ms: 9, namespace, name, id: 70, current: Some(64) };
     let last = NewestErased { current: None, ..newest.clone() };
     assert_eq!(Entry::decode(&newest.encode()), Ok(Entry::NewestErased(newest)));
     assert_eq!(Entry::decode(&last.encode()), Ok(Entry::NewestErased(last)));
+    let mut attributes = Attributes::default();
+    attributes.set(AttributeKind::Tag, "a", "1").unwrap();
+    for attributes in [attributes, Attributes::default()] {
+        let (namespace, name) = (of.clone(), called.clone());
+        let amended = Amended { amended_ms: 9, namespace, name, id: 70, attributes };
+        assert_eq!(Entry::decode(&amended.encode()), Ok(Entry::Amended(amended)));
+    }
     let outcome =
         Outcome { created_ms: 1, status: 207, idempotency: record(), answer: b"{\"parts\":[]}" };
     assert_eq!(Entry::decode(&outcome.encode()), Ok(Entry::Outcome(outcome)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use forebay_intake::attributes::AttributeKind;
-use forebay_intake::catalogue::Browse;
+use forebay_intake::catalogue::{Browse, FileRecord};
 use forebay_intake::{Condition, Intake, IntakeError};
 
 use super::{Model, Usage, Version, content, digest, name_key, of};
@@ -42,6 +42,16 @@ impl Model {
         }
     }
 
+    /// Erases all versions of a name but the newest.
+    pub(super) async fn prune(&mut self, intake: &Intake, name: usize, kept: usize) {
+        let erased = intake.prune_versions(&name_key(name), kept).await.unwrap();
+        let history = self.history.entry(of(name)).or_default();
+        let gone = history.len().saturating_sub(kept);
+        history.drain(..gone);
+        assert_eq!(erased, gone);
+        self.check_history(intake, name).await;
+    }
+
     /// Erases one state of a name, counted from the newest one.
     pub(super) async fn erase(&mut self, intake: &Intake, name: usize, state: usize) {
         let key = name_key(name);
@@ -66,6 +76,37 @@ impl Model {
             history.remove(history.len() - 1 - (state - usize::from(current.is_some())));
         }
         self.history.insert(of(name), history);
+        self.get(intake, name).await;
+        self.check_history(intake, name).await;
+    }
+
+    /// Gives one state of a name another tag, counted from the newest one.
+    pub(super) async fn amend(&mut self, intake: &Intake, name: usize, state: usize, value: usize) {
+        let key = name_key(name);
+        let tag = format!("amended {value}");
+        let change = |file: &FileRecord| {
+            let mut attributes = file.attributes.clone();
+            attributes.set(AttributeKind::Tag, "t", &tag).unwrap();
+            Ok(attributes)
+        };
+        assert!(intake.amend_version(&key, 1, change).await.unwrap().is_none());
+        let found = intake.versions(&key, None, 100).await.unwrap();
+        let current = found.current.map(|file| file.record.id);
+        let older = found.versions.iter().map(|version| version.file.id);
+        let Some(id) = current.into_iter().chain(older).nth(state) else { return };
+        let amended = intake.amend_version(&key, id, change).await.unwrap();
+        assert!(amended.iter().all(|amended| amended.id == id));
+        if state == 0 && current.is_some() {
+            assert!(amended.is_some());
+            self.tags.insert(of(name), tag);
+        } else {
+            let history = self.history.get_mut(&of(name)).unwrap();
+            let at = history.len() - 1 - (state - usize::from(current.is_some()));
+            assert_eq!(amended.is_some(), history[at].is_some(), "a deletion has no tags");
+            if let Some((_, of_version, _)) = &mut history[at] {
+                *of_version = Some(tag);
+            }
+        }
         self.get(intake, name).await;
         self.check_history(intake, name).await;
     }
