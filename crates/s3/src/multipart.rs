@@ -387,7 +387,7 @@ impl Service {
             Some(file) => self.copy(object.copy_of(&file), file.record.id).await?,
             None => self.assemble(object, parts).await?,
         };
-        let version = self.version_of(&put.file.namespace, put.file.id).await?;
+        let version = self.stored(&put.file).await?;
         let result = serialise(&etag, checksum.as_ref(), version.as_deref());
         let uploads = self.intake.uploads();
         uploads.finish(group.id, result.as_bytes()).await.map_err(of_upload)?;

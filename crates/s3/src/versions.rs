@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use forebay_intake::attributes::{AttributeError, AttributeKind, Attributes};
-use forebay_intake::catalogue::{NamespaceRecord, Versioning};
+use forebay_intake::catalogue::{FileRecord, NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{Condition, Deletion, NameKey, StoredFile};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -185,6 +185,37 @@ impl Service {
         Ok(self.ids_of(namespace).await?.id(id))
     }
 
+    /// The id of the version that was just stored. A version without a number replaces an earlier one.
+    pub(crate) async fn stored(&self, file: &FileRecord) -> S3Result<Option<String>> {
+        let ids = self.ids_of(&file.namespace).await?;
+        let version = ids.id(file.id);
+        if version.as_deref() == Some(NULL) {
+            let key = (file.namespace.clone(), file.name.clone());
+            self.erase_nulls(&key, &ids, file.id).await?;
+        }
+        Ok(version)
+    }
+
+    /// Erases the states without a number that a key had before the one with this id: it has at most one.
+    async fn erase_nulls(&self, key: &NameKey, ids: &Ids, id: u64) -> S3Result<()> {
+        let Versioning::Suspended { at } = ids.versioning else { return Ok(()) };
+        for nulls in ids.nulls.iter().cloned().chain(std::iter::once(at..id)) {
+            let mut before = Some(nulls.end.min(id));
+            while before.is_some() {
+                let page = self.intake.versions(key, before, LOOKED_AT_MAX).await;
+                let page = page.map_err(of_intake)?;
+                let found: Vec<u64> = page.versions.iter().map(|version| version.file.id).collect();
+                let erased: Vec<u64> =
+                    found.iter().copied().filter(|id| nulls.contains(id)).collect();
+                // Those that are left are below the range.
+                let is_last = !page.more || erased.len() < found.len();
+                self.intake.erase_versions(key, &erased).await.map_err(of_intake)?;
+                before = found.last().copied().filter(|_| !is_last);
+            }
+        }
+        Ok(())
+    }
+
     /// Finds a version of an object.
     ///
     /// # Errors
@@ -271,6 +302,9 @@ impl Service {
         let Some(id) = numbered else {
             let deleted = self.intake.delete(key, condition.clone(), None).await;
             let deleted = deleted.map_err(|error| Self::raced(error, &condition))?;
+            if let Some(Deletion { id, .. }) = deleted {
+                self.erase_nulls(key, &self.ids_of(&key.0).await?, id).await?;
+            }
             return Ok(match deleted {
                 Some(Deletion { id, keeps: true }) => {
                     Deleted { marker: true, version: Some(id.to_string()) }

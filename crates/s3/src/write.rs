@@ -219,7 +219,7 @@ impl Service {
         let put = self.intake.put(new, upload).await;
         let file = put.map_err(|error| Self::raced(error, &condition))?.file;
         let mut output = PutObjectOutput {
-            version_id: self.version_of(&file.namespace, file.id).await?,
+            version_id: self.stored(&file).await?,
             e_tag: Some(s3s::dto::ETag::Strong(etag)),
             size: i64::try_from(received.size).ok(),
             ..PutObjectOutput::default()
@@ -311,7 +311,7 @@ impl Service {
         Ok(CopyObjectOutput {
             copy_object_result: Some(copied(Object(&put.file))),
             copy_source_version_id: source,
-            version_id: self.version_of(&put.file.namespace, put.file.id).await?,
+            version_id: self.stored(&put.file).await?,
             ..CopyObjectOutput::default()
         })
     }

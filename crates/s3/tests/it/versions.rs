@@ -282,6 +282,38 @@ async fn a_version_stays_null_when_versions_are_enabled_again() {
 }
 
 #[tokio::test]
+async fn a_key_has_one_version_without_a_number() {
+    let bucket = Bucket::versioned().await;
+    let null = "/data/k?versionId=null";
+    let one = bucket.put("k", "one").await.unwrap();
+    bucket.set("Suspended").await;
+    assert_eq!(bucket.put("k", "two").await.as_deref(), Some("null"));
+    bucket.set("Enabled").await;
+    let three = bucket.put("k", "three").await.unwrap();
+    bucket.set("Suspended").await;
+    for stored in ["put", "copied", "deleted", "put again"] {
+        match stored {
+            "copied" => {
+                let source = format!("/data/k?versionId={one}");
+                let headers = [("x-amz-copy-source", source.as_str())];
+                let copied = bucket.server.call(&bucket.key, "PUT", "/data/k", &headers, "").await;
+                assert_eq!(copied.header("x-amz-version-id"), Some("null"));
+            }
+            "deleted" => assert_eq!(bucket.call("DELETE", "/data/k").await.status, 204),
+            _ => assert_eq!(bucket.put("k", "four").await.as_deref(), Some("null")),
+        }
+        let listed = bucket.versions(10).await;
+        let nulls = listed.iter().filter(|(_, id, ..)| id == "null").count();
+        assert!(nulls <= 1, "{stored}: {listed:?}");
+        let numbered = listed.iter().filter(|(_, id, ..)| *id == one || *id == three).count();
+        assert_eq!(numbered, 2, "{stored}: {listed:?}");
+    }
+    assert_eq!(bucket.text(null).await.as_deref(), Ok("four"));
+    assert_eq!(bucket.call("DELETE", null).await.status, 204);
+    assert_eq!(bucket.text(null).await.unwrap_err(), "NoSuchVersion", "no other is uncovered");
+}
+
+#[tokio::test]
 async fn each_version_has_its_tags_and_tagging_makes_no_version() {
     let bucket = Bucket::versioned().await;
     let one = bucket.put("k", "one").await.unwrap();
