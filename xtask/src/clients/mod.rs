@@ -2,7 +2,7 @@
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
 //! suites, redis-py's, Django's for its Redis cache, versitygw's and those of MinIO's clients bring their own
-//! tests. Scripts here try
+//! tests, and so do cores of mint, if `FOREBAY_MINT` names a checkout of it. Scripts here try
 //! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
 //! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
@@ -14,6 +14,7 @@
 
 mod fetch;
 mod minio;
+mod mint;
 mod node;
 mod openapi;
 mod passing;
@@ -77,6 +78,27 @@ impl Args {
 struct Client {
     name: &'static str,
     run: Run,
+    /// An environment variable without which it is left out, unless it is named.
+    needs: Option<&'static str>,
+}
+
+impl Client {
+    const fn new(name: &'static str, run: Run) -> Self {
+        Self { name, run, needs: None }
+    }
+
+    /// A core of mint that needs a checkout of it.
+    const fn mint(name: &'static str, run: fn(&Stage) -> anyhow::Result<Outcome>) -> Self {
+        Self { name, run: Run::Alone(run), needs: Some(mint::CHECKOUT) }
+    }
+
+    /// Whether it is to be run.
+    fn is_wanted(&self, only: &[String]) -> bool {
+        match self.needs.filter(|_| only.is_empty()) {
+            Some(needs) => std::env::var_os(needs).is_some(),
+            None => only.is_empty() || only.iter().any(|name| name == self.name),
+        }
+    }
 }
 
 /// How a client's tests run.
@@ -89,26 +111,30 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 19] = [
-    Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
-    Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
-    Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
-    Client { name: "django", run: Run::Served(python::django) },
-    Client { name: "ioredis", run: Run::Served(node::run) },
-    Client { name: "redis-cli", run: Run::Served(tools::redis_cli) },
-    Client { name: "redis-benchmark", run: Run::Served(tools::redis_benchmark) },
-    Client { name: "text", run: Run::Served(tools::text) },
-    Client { name: "openapi", run: Run::Alone(openapi::run) },
-    Client { name: "schemathesis", run: Run::Alone(schemathesis::run) },
-    Client { name: "tus-js-client", run: Run::Alone(tus::js) },
-    Client { name: "tuspy", run: Run::Alone(tus::python) },
-    Client { name: "boto3-http", run: Run::Alone(s3::http) },
-    Client { name: "boto3-https", run: Run::Alone(s3::https) },
-    Client { name: "mc", run: Run::Alone(s3_tools::mc) },
-    Client { name: "s3fs", run: Run::Alone(s3_tools::s3fs) },
-    Client { name: "versitygw", run: Run::Alone(versitygw::run) },
-    Client { name: "minio-go", run: Run::Alone(minio::go) },
-    Client { name: "minio-py", run: Run::Alone(minio::python) },
+const CLIENTS: [Client; 23] = [
+    Client::new("redis-tcl", Run::Alone(tcl::run)),
+    Client::new("redis-py-resp2", Run::Served(python::redis_py_2)),
+    Client::new("redis-py-resp3", Run::Served(python::redis_py_3)),
+    Client::new("django", Run::Served(python::django)),
+    Client::new("ioredis", Run::Served(node::run)),
+    Client::new("redis-cli", Run::Served(tools::redis_cli)),
+    Client::new("redis-benchmark", Run::Served(tools::redis_benchmark)),
+    Client::new("text", Run::Served(tools::text)),
+    Client::new("openapi", Run::Alone(openapi::run)),
+    Client::new("schemathesis", Run::Alone(schemathesis::run)),
+    Client::new("tus-js-client", Run::Alone(tus::js)),
+    Client::new("tuspy", Run::Alone(tus::python)),
+    Client::new("boto3-http", Run::Alone(s3::http)),
+    Client::new("boto3-https", Run::Alone(s3::https)),
+    Client::new("mc", Run::Alone(s3_tools::mc)),
+    Client::new("s3fs", Run::Alone(s3_tools::s3fs)),
+    Client::new("versitygw", Run::Alone(versitygw::run)),
+    Client::new("minio-go", Run::Alone(minio::go)),
+    Client::new("minio-py", Run::Alone(minio::python)),
+    Client::mint("mint-awscli", mint::awscli),
+    Client::mint("mint-s3cmd", mint::s3cmd),
+    Client::mint("mint-aws-sdk-go-v2", mint::aws_sdk_go),
+    Client::mint("mint-versioning", mint::versioning),
 ];
 
 /// What all clients share.
@@ -228,7 +254,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn run_all(stage: &Stage, args: &Args) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
     for client in &CLIENTS {
-        if args.only.is_empty() || args.only.iter().any(|name| name == client.name) {
+        if client.is_wanted(&args.only) {
             say(format_args!("{}: ...", client.name));
             let started = Instant::now();
             let ended = run_one(stage, client)?;
