@@ -241,7 +241,7 @@ async fn keys_and_joins_are_equal_where_postgresql_has_them_equal_or_refused() {
         ("select a.id * 10 + b.id as n from t a join t b on a.ch = b.vc", Some("11,13,21,23,32")),
         ("select count(*) as n from t group by ch", Some("1,2")),
         ("select id as n from t where ch = 'ab'", Some("1,2")),
-        ("select distinct octet_length(ch) as n from t", Some("1,2")),
+        ("select distinct octet_length(ch) as n from t", Some("6")),
         ("select count(*) as n from t group by iv", None),
         ("select a.id as n from t a join t b on a.iv = b.iv", Some("1,1,1,2,2,2,3,3,3")),
         ("select distinct iv as n from t", None),

@@ -7,6 +7,10 @@ mod columns;
 mod dialect;
 mod differential;
 mod files;
+#[cfg(feature = "sql")]
+mod functions;
+#[cfg(feature = "sql")]
+mod generated;
 mod interrupted;
 mod lost_answers;
 #[cfg(feature = "sql")]

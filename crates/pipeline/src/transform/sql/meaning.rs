@@ -11,15 +11,20 @@
 //! | `encode(..., 'base64')` | without padding | refused |
 //! | `bytea` beside a text | its bytes | refused |
 //! | `<<`, `>>` | 64 bits | only of `bigint` |
-//! | `~` with a constant | `.` is no line end | `.` is any character |
+//! | `~` with a constant, `regexp_replace` and the like | `.` is no line end | `.` is any character |
+//! | `array_agg(distinct ..)`, `string_agg(distinct ..)` | any order | in the order of the values |
+//! | `nth_value` of 0 or less, `ignore nulls` | from the end, accepted | refused |
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::functions_nested::expr_fn::cardinality;
+use datafusion::logical_expr::expr::{NullTreatment, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Case, Cast, Expr, ExprSchemable as _, Operator, lit};
 use datafusion::scalar::ScalarValue;
+
+use super::patterns;
 
 /// The bits of an `integer` in a `bigint`.
 const INTEGER_BITS: i64 = 0xFFFF_FFFF;
@@ -51,11 +56,45 @@ pub(super) fn adapted(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_match(*op) => {
             let Expr::Literal(pattern, metadata) = right.as_ref() else { return Ok(None) };
             let Some(pattern) = pattern.try_as_str().flatten() else { return Ok(None) };
-            let pattern = ScalarValue::from(format!("(?s){pattern}"));
+            let pattern = ScalarValue::from(format!("{}{pattern}", patterns::ANY));
             let right = Box::new(Expr::Literal(pattern, metadata.clone()));
             Ok(Some(Expr::BinaryExpr(BinaryExpr { left: left.clone(), op: *op, right })))
         }
         Expr::ScalarFunction(call) => of_call(call, schema),
+        // Different values are in their order, as PostgreSQL finds them.
+        Expr::AggregateFunction(call)
+            if call.params.distinct
+                && call.params.order_by.is_empty()
+                && matches!(call.func.name(), "array_agg" | "string_agg") =>
+        {
+            let mut call = call.clone();
+            call.params.order_by = call
+                .params
+                .args
+                .first()
+                .map(|it| it.clone().sort(true, false))
+                .into_iter()
+                .collect();
+            Ok(Some(Expr::AggregateFunction(call)))
+        }
+        Expr::WindowFunction(call) => {
+            let params = &call.params;
+            let is_before_first = || match params.args.get(1) {
+                Some(Expr::Literal(at, _)) => at
+                    .cast_to(&DataType::Int64)
+                    .is_ok_and(|at| matches!(at, ScalarValue::Int64(Some(..=0)))),
+                _ => false,
+            };
+            if params.null_treatment == Some(NullTreatment::IgnoreNulls) {
+                return plan_err!(
+                    "PostgreSQL has no IGNORE NULLS; select the rows that are not NULL in a subquery"
+                );
+            }
+            if call.fun.name() == "nth_value" && is_before_first() {
+                return plan_err!("the second argument of nth_value must be greater than zero");
+            }
+            Ok(None)
+        }
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
             refuse_bytes(&[left.as_ref(), right.as_ref()], schema)
         }
@@ -125,23 +164,42 @@ fn of_call(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
             let length = Expr::ScalarFunction(call.clone());
             Ok(Some(nullif(length, lit(0_u64))))
         }
+        ("array_dims", _) => plan_err!("array_dims would be an array of lengths; use array_length"),
+        ("array_ndims", [of]) => {
+            let is_empty = cardinality(of.clone()).eq(lit(0_u64));
+            let none = (Box::new(is_empty), Box::new(lit(ScalarValue::UInt64(None))));
+            let dimensions = Some(Box::new(Expr::ScalarFunction(call.clone())));
+            Ok(Some(Expr::Case(Case::new(None, vec![none], dimensions))))
+        }
+        ("array_to_string", [of, ..])
+            if is(of, &|of| match of {
+                DataType::List(item) => {
+                    !item.data_type().is_string() && !item.data_type().is_integer()
+                }
+                _ => false,
+            }) =>
+        {
+            plan_err!(
+                "array_to_string of an array of other than texts and integers would have other \
+                 digits; cast the array to text[] from its elements first"
+            )
+        }
         ("array_element", [_, index]) => {
             let is_positive = index.clone().gt(lit(0_i64));
             let element = Box::new(Expr::ScalarFunction(call.clone()));
             Ok(Some(Expr::Case(Case::new(None, vec![(Box::new(is_positive), element)], None))))
         }
-        ("regexp_replace", [of, pattern, replacement, rest @ ..]) => {
-            let Expr::Literal(text, metadata) = replacement else {
-                return plan_err!("the replacement of regexp_replace has to be a constant");
-            };
-            let Some(text) = text.try_as_str().flatten() else { return Ok(None) };
-            if !text.contains(['$', '\\']) {
-                return Ok(None);
+        (name, [_, _, ..]) if patterns::flags(name).is_some() => {
+            let mut args = call.args.clone();
+            if let (true, Some(replacement)) = (name == "regexp_replace", args.get_mut(2)) {
+                let Expr::Literal(text, _) = replacement else {
+                    return plan_err!("the replacement of regexp_replace has to be a constant");
+                };
+                if let Some(made) = text.try_as_str().flatten().map(replacement_of).transpose()? {
+                    *text = ScalarValue::from(made);
+                }
             }
-            let text = ScalarValue::from(replacement_of(text)?);
-            let mut args = vec![of.clone(), pattern.clone(), Expr::Literal(text, metadata.clone())];
-            args.extend_from_slice(rest);
-            Ok(Some(again(args)))
+            Ok(patterns::adapted(name, args)?.map(again))
         }
         _ => Ok(None),
     }

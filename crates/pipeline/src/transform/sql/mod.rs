@@ -12,6 +12,10 @@
 //! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
 //! | `uuids` | texts that are compared with a `uuid` |
+//! | `patterns` | regular expressions |
+//! | `words` | `upper`, `lower` and `initcap` |
+//! | `padded` | texts that are compared with a `character(n)` |
+//! | `zones` | `at time zone` and `date_trunc` |
 //! | `joins` | joins that can spill |
 //! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
@@ -45,6 +49,10 @@ mod joins;
 #[cfg(feature = "sql")]
 mod meaning;
 #[cfg(feature = "sql")]
+mod padded;
+#[cfg(feature = "sql")]
+mod patterns;
+#[cfg(feature = "sql")]
 mod present;
 #[cfg(feature = "sql")]
 mod query;
@@ -64,6 +72,10 @@ mod syntax;
 mod tests;
 #[cfg(feature = "sql")]
 mod uuids;
+#[cfg(feature = "sql")]
+mod words;
+#[cfg(feature = "sql")]
+mod zones;
 
 use self::settings::SqlSettings;
 use super::streams::Named;

@@ -59,7 +59,13 @@ pub(super) fn schema(columns: &[Column]) -> Schema {
 /// PostgreSQL has no such type.
 pub(super) fn computed(field: &Field) -> Result<Column, UnfitType> {
     // A plan's claim that its result is never NULL is not worth a failed run.
-    let mut column = Column::from_field(&field.clone().with_nullable(true))?;
+    // Counts and positions of the engine have no sign; PostgreSQL's are a `bigint`.
+    let of = match field.data_type() {
+        DataType::UInt64 => DataType::Int64,
+        of => of.clone(),
+    };
+    let field = field.clone().with_nullable(true).with_data_type(of);
+    let mut column = Column::from_field(&field)?;
     if matches!(field.data_type(), DataType::Decimal256(..)) {
         column.wire = Wire::Numeric;
         column.sql_type = "numeric".into();

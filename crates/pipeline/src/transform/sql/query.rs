@@ -26,7 +26,7 @@ use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use super::{columns, dialect, enums, exact, joins, uuids};
+use super::{columns, dialect, enums, exact, joins, padded, uuids, words, zones};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -47,6 +47,8 @@ pub(super) async fn apply(
     let spills = Arc::new(Spills::default());
     let session = session(memory, Arc::clone(&spills)).map_err(|error| refused(&error))?;
     exact::register(&session);
+    words::register(&session);
+    zones::register(&session);
     for (name, stream) in &streams {
         let table: Arc<dyn PartitionStream> = Arc::new(Table::new(name, stream));
         let table = StreamingTable::try_new(Arc::clone(table.schema()), vec![table]);
@@ -162,6 +164,7 @@ async fn plan(
     let plan = enums::refuse_order(plan, streams).map_err(|error| refused(&error))?;
     let plan = exact::checked(plan).map_err(|error| refused(&error))?;
     let plan = uuids::compared(plan, streams).map_err(|error| refused(&error))?;
+    let plan = padded::compared(plan, streams).map_err(|error| refused(&error))?;
     Ok((plan, named))
 }
 

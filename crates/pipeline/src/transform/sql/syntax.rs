@@ -7,14 +7,17 @@
 //! | `x = any(array)` with a NULL in it | false | NULL |
 //! | `-2 ^ 2` | -4 | 4: the sign binds closer |
 //! | `array_remove`, `array_replace` | the first element | all elements |
+//! | `at time zone` | nanoseconds, and always a `timestamptz` | a function |
+//! | `mod(a, b)`, `@ a`, `|/ a`, `~ a`, `every`, `variance`, `like .. escape` | unknown | the same by another name |
+//! | `substring(text from 'pattern')` | unknown | a regular expression |
 
 use std::ops::ControlFlow;
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr as SqlExpr, Ident, ObjectNamePart, UnaryOperator, Value,
-    visit_expressions_mut,
+    BinaryOperator, Expr as SqlExpr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectNamePart, UnaryOperator, Value, visit_expressions_mut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -75,10 +78,46 @@ pub(super) fn rewrite(expr: &mut SqlExpr) -> Result<()> {
                 let all = match name.value.to_lowercase().as_str() {
                     "array_remove" | "list_remove" => "array_remove_all",
                     "array_replace" | "list_replace" => "array_replace_all",
+                    "every" => "bool_and",
+                    "variance" => "var_samp",
+                    "mod" => {
+                        if let Some([left, right]) = arguments(call) {
+                            let made = binary(left.clone(), BinaryOperator::Modulo, right.clone());
+                            *expr = SqlExpr::Nested(Box::new(made));
+                        }
+                        return Ok(());
+                    }
                     _ => return Ok(()),
                 };
                 *name = Ident::new(all);
             }
+        }
+        SqlExpr::AtTimeZone { timestamp, time_zone } => {
+            *expr = with("at_time_zone(__0, __1)", &[timestamp, time_zone])?;
+        }
+        SqlExpr::UnaryOp { op: UnaryOperator::PGAbs, expr: of } => *expr = with("abs(__0)", &[of])?,
+        SqlExpr::UnaryOp { op: UnaryOperator::PGSquareRoot, expr: of } => {
+            *expr = with("sqrt(__0)", &[of])?;
+        }
+        SqlExpr::UnaryOp { op: UnaryOperator::PGCubeRoot, expr: of } => {
+            *expr = with("cbrt(__0)", &[of])?;
+        }
+        SqlExpr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: of } => {
+            *expr = with("(-1 - __0)", &[of])?;
+        }
+        SqlExpr::Substring {
+            expr: of, substring_from: Some(from), substring_for: None, ..
+        } if matches!(from.as_ref(), SqlExpr::Value(it) if matches!(it.value, Value::SingleQuotedString(_))) =>
+        {
+            *expr = with("(regexp_match(__0, __1))[1]", &[of, from])?;
+        }
+        SqlExpr::Like { pattern, escape_char, .. }
+        | SqlExpr::ILike { pattern, escape_char, .. } => {
+            let Some(escape) = escape_char.take() else { return Ok(()) };
+            let Value::SingleQuotedString(escape) = &escape.value else {
+                return plan_err!("the character of ESCAPE has to be a constant");
+            };
+            escaped(pattern, escape)?;
         }
         _ => {}
     }
@@ -127,25 +166,74 @@ fn any_equal(left: &SqlExpr, right: &SqlExpr) -> Result<SqlExpr> {
         let (expr, list) = (Box::new(left.clone()), array.elem.clone());
         return Ok(SqlExpr::InList { expr, list, negated: false });
     }
-    let call = |name: &str, args: &str| format!("{name}(__array, {args})");
-    let text = format!(
-        "({} or case when {} is not null then null else false end)",
-        call("array_has", "__value"),
-        call("array_position", "null")
-    );
-    let mut made = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text)?.parse_expr()?;
+    with(
+        "(array_has(__0, __1) or case when array_position(__0, null) is not null then null else \
+         false end)",
+        &[right, left],
+    )
+}
+
+/// An expression with others in place of `__0`, `__1` and so on.
+fn with(text: &str, values: &[&SqlExpr]) -> Result<SqlExpr> {
+    let mut made = Parser::new(&PostgreSqlDialect {}).try_with_sql(text)?.parse_expr()?;
     let visited = visit_expressions_mut(&mut made, |expr| {
-        if let SqlExpr::Identifier(name) = expr {
-            match name.value.as_str() {
-                "__array" => *expr = right.clone(),
-                "__value" => *expr = left.clone(),
-                _ => {}
-            }
+        if let SqlExpr::Identifier(name) = expr
+            && let Some(index) = name.value.strip_prefix("__")
+            && let Some(value) = index.parse::<usize>().ok().and_then(|index| values.get(index))
+        {
+            *expr = SqlExpr::Nested(Box::new((*value).clone()));
         }
         ControlFlow::<()>::Continue(())
     });
     debug_assert!(visited.is_continue(), "nothing ends the visit");
     Ok(made)
+}
+
+/// The two arguments of a call that has nothing else.
+fn arguments(call: &Function) -> Option<[&SqlExpr; 2]> {
+    let FunctionArguments::List(list) = &call.args else { return None };
+    match list.args.as_slice() {
+        [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(left)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(right)),
+        ] => Some([left, right]),
+        _ => None,
+    }
+}
+
+/// Writes a pattern of `LIKE` with a backslash as its escape character.
+fn escaped(pattern: &mut SqlExpr, escape: &str) -> Result<()> {
+    let mut letters = escape.chars();
+    let (escape, None) = (letters.next(), letters.next()) else {
+        return plan_err!("the text of ESCAPE has to be one character");
+    };
+    if escape == Some('\\') {
+        return Ok(());
+    }
+    let SqlExpr::Value(value) = pattern else {
+        return plan_err!("a pattern with ESCAPE has to be a constant");
+    };
+    let Value::SingleQuotedString(text) = &mut value.value else {
+        return plan_err!("a pattern with ESCAPE has to be a constant");
+    };
+    let mut made = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if Some(letter) == escape {
+            let Some(next) = letters.next() else {
+                return plan_err!("the pattern {text:?} must not end with its escape character");
+            };
+            made.push('\\');
+            made.push(next);
+        } else {
+            if letter == '\\' {
+                made.push('\\');
+            }
+            made.push(letter);
+        }
+    }
+    *text = made;
+    Ok(())
 }
 
 /// `(-a) ^ b` for the operand `a ^ b` of a sign.

@@ -54,7 +54,8 @@ fn rewritten(expr: Expr, inputs: &[LogicalPlan], streams: &[Named]) -> Result<Tr
     }
 }
 
-fn is_comparison(op: Operator) -> bool {
+/// Whether an operator compares its operands.
+pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

@@ -35,6 +35,19 @@ fn common_float<'a>(types: impl Iterator<Item = &'a DataType> + Clone) -> Option
     is_mixed.then_some(if has_double { DataType::Float64 } else { DataType::Float32 })
 }
 
+fn is_time(of: &DataType) -> bool {
+    matches!(of, DataType::Date32 | DataType::Timestamp(..))
+}
+
+/// The timestamp that dates and timestamps have in common. The engine would choose nanoseconds, which
+/// only the years 1677 to 2262 have.
+fn common_time<'a>(types: impl Iterator<Item = &'a DataType> + Clone) -> Option<DataType> {
+    let mut times = types.clone().filter(|of| matches!(of, DataType::Timestamp(..)));
+    let is_zoned = |of: &&DataType| matches!(of, DataType::Timestamp(_, Some(_)));
+    let to = times.clone().find(is_zoned).or_else(|| times.next())?;
+    types.into_iter().any(|of| is_time(of) && of != to).then(|| to.clone())
+}
+
 fn cast(expr: Expr, to: &DataType) -> Expr {
     Expr::Cast(Cast::new(Box::new(expr), to.clone()))
 }
@@ -72,6 +85,13 @@ fn compared(operands: Vec<Expr>, schema: &DFSchema) -> Vec<Expr> {
 /// The values of an expression whose result is one of them.
 fn common(values: Vec<Expr>, schema: &DFSchema) -> Vec<Expr> {
     let types: Vec<_> = values.iter().map(|value| value.get_type(schema).ok()).collect();
+    if let Some(to) = common_time(types.iter().flatten()) {
+        let time = |(value, of): (Expr, Option<DataType>)| match of {
+            Some(of) if is_time(&of) && of != to => cast(value, &to),
+            _ => value,
+        };
+        return values.into_iter().zip(types).map(time).collect();
+    }
     let Some(to) = common_float(types.iter().flatten()) else { return values };
     let float = |(value, of): (Expr, Option<DataType>)| match of {
         Some(of) if is_exact(&of) => cast(value, &to),

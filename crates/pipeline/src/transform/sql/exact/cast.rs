@@ -48,11 +48,6 @@ impl ExactCast {
         is_inexact.then(|| Self::function(to.clone(), is_try))
     }
 
-    /// `round` of a floating point number: to the next even integer, from the middle.
-    pub(super) fn half_even(of: &DataType) -> ScalarUDF {
-        Self::function(of.clone(), false)
-    }
-
     fn function(to: DataType, is_try: bool) -> ScalarUDF {
         ScalarUDF::from(Self { to, is_try, signature: Signature::any(1, Volatility::Immutable) })
     }
@@ -118,15 +113,10 @@ impl ExactCast {
     ) -> Result<ArrayRef> {
         let shown = |row: usize| value(row).to_string();
         match &self.to {
-            DataType::Float64 => {
-                let even = |row| Some(value(row).round_ties_even());
-                Ok(Arc::new(self.each::<Float64Type>(array, even, shown)?))
-            }
             DataType::Float32 => {
-                let is_same = *array.data_type() == DataType::Float32;
                 let narrow = |row: usize| {
-                    let wide = if is_same { value(row).round_ties_even() } else { value(row) };
-                    #[expect(clippy::cast_possible_truncation, reason = "rounded, and checked")]
+                    let wide = value(row);
+                    #[expect(clippy::cast_possible_truncation, reason = "checked")]
                     let narrow = wide as f32;
                     let is_lost = narrow.is_infinite() && wide.is_finite();
                     let is_gone = narrow == 0.0 && wide != 0.0;

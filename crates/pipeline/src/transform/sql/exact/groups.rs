@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array as _, ArrayRef, ArrowPrimitiveType, AsArray as _, BooleanArray, Decimal128Array,
-    Decimal256Array, Float64Array, Int64Array, PrimitiveArray, UInt64Array,
+    Decimal256Array, Float32Array, Float64Array, Int64Array, PrimitiveArray, UInt64Array,
 };
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt64Type, i256,
+    DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int64Type, UInt64Type, i256,
 };
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
@@ -204,6 +204,48 @@ impl Number for i256 {
 
     fn made(made: &Made, sums: &[Self], counts: &[i64]) -> Result<ArrayRef> {
         exact(made, sums.iter().copied().zip(counts.iter().copied()))
+    }
+}
+
+/// Sums of `real`, of which each step has its precision, as in PostgreSQL.
+impl Number for f32 {
+    const DATA_TYPE: DataType = DataType::Float32;
+    const ZERO: Self = 0.0;
+    const IS_EXACT: bool = false;
+    type Bits = u32;
+
+    /// As those of `double precision`.
+    fn add(self, other: Self) -> Option<Self> {
+        let sum = self + other;
+        (sum.is_finite() || !self.is_finite() || !other.is_finite()).then_some(sum)
+    }
+
+    fn subtract(self, other: Self) -> Option<Self> {
+        Number::add(self, -other)
+    }
+
+    fn bits(self) -> u32 {
+        if self == 0.0 { 0 } else { self.to_bits() }
+    }
+
+    fn of_bits(bits: u32) -> Self {
+        Self::from_bits(bits)
+    }
+
+    fn each(array: &ArrayRef, give: impl FnMut(usize, Self) -> Result<()>) -> Result<()> {
+        match array.as_primitive_opt::<Float32Type>() {
+            Some(array) => values(array, |it| it, give),
+            None => Err(unknown(array.data_type())),
+        }
+    }
+
+    fn array(values: impl Iterator<Item = Option<Self>>) -> ArrayRef {
+        Arc::new(values.collect::<Float32Array>())
+    }
+
+    fn made(_: &Made, sums: &[Self], counts: &[i64]) -> Result<ArrayRef> {
+        let results = sums.iter().zip(counts).map(|(sum, count)| (*count > 0).then_some(*sum));
+        Ok(Arc::new(results.collect::<Float32Array>()))
     }
 }
 

@@ -6,13 +6,16 @@
 //! | module | replaces |
 //! |---|---|
 //! | [`arithmetic`] | `+ - * /` of numbers, and the sign |
-//! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
+//! | [`cast`] | casts between integers, decimals and floating point numbers |
 //! | [`total`], [`groups`] | `sum` and `avg` |
 //! | [`moving`] | aggregates of floating point numbers over moving window frames |
 //! | [`alike`] | the casts of operands of different types |
 //! | [`finite`] | functions such as `power` and `ln`, whose result may be no number |
 //! | [`time`] | dates with intervals, comparisons of intervals, seconds |
+//! | [`ordered`] | `percentile_cont`, `percentile_disc`, `mode` |
+//! | [`shown`] | numbers and times as texts |
 //! | [`text`] | casts of timestamps to text, and of texts to timestamps |
+//! | [`rounding`] | `round`, `trunc`, `ceil`, `floor`, `sign`, `div`, `width_bucket` |
 //! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
 //!
 //! Operators are replaced in the plan ([`checked`]), casts after the engine has added its own
@@ -31,6 +34,9 @@ mod finite;
 mod groups;
 mod moving;
 mod number;
+mod ordered;
+mod rounding;
+mod shown;
 mod text;
 mod time;
 mod total;
@@ -63,8 +69,7 @@ use super::{dialect, meaning};
 const QUOTIENT_SCALE: i8 = 24;
 
 /// Functions of decimals that the engine computes in floating point, but PostgreSQL with all digits.
-const INEXACT: [&str; 17] = [
-    "trunc",
+const INEXACT: [&str; 16] = [
     "power",
     "pow",
     "sqrt",
@@ -88,6 +93,8 @@ pub(super) fn register(session: &SessionContext) {
     session.register_udaf(AggregateUDF::from(Total::sum()));
     session.register_udaf(AggregateUDF::from(Total::average()));
     moving::register(session);
+    rounding::register(session);
+    ordered::register(session);
     session.add_analyzer_rule(Arc::new(Casts));
 }
 
@@ -200,15 +207,6 @@ impl AnalyzerRule for Casts {
                 let (of, to, is_try) = match &expr {
                     Expr::Cast(cast) => (&cast.expr, cast.field.data_type(), false),
                     Expr::TryCast(cast) => (&cast.expr, cast.field.data_type(), true),
-                    Expr::ScalarFunction(call) if call.name() == "round" => {
-                        return match call.args.as_slice() {
-                            [of] if of.get_type(schema).is_ok_and(|it| it.is_floating()) => {
-                                let exact = ExactCast::half_even(&of.get_type(schema)?);
-                                Ok(Transformed::yes(exact.call(vec![of.clone()])))
-                            }
-                            _ => Ok(Transformed::no(expr)),
-                        };
-                    }
                     _ => return Ok(Transformed::no(expr)),
                 };
                 if let Ok(from) = of.get_type(schema)

@@ -33,7 +33,7 @@ use datafusion::physical_expr_common::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 
 /// Aggregates of the engine that compute in floating point.
-const FLOATING: [&str; 18] = [
+const FLOATING: [&str; 17] = [
     "stddev",
     "stddev_pop",
     "var",
@@ -51,7 +51,6 @@ const FLOATING: [&str; 18] = [
     "regr_sxy",
     "regr_syy",
     "median",
-    "percentile_cont",
 ];
 
 /// Replaces the aggregates of a session that compute in floating point.

@@ -3,14 +3,16 @@
 //! | cast | the engine | here |
 //! |---|---|---|
 //! | a timestamp to text | `2024-02-29T12:34:56` | `2024-02-29 12:34:56`, with `+00` for a time zone |
-//! | text to `timestamp` | in the time zone of the text | the time zone is ignored |
+//! | a floating point number, `numeric` or `time` to text | `0.0`, `1e16` | `0`, `1e+16` |
+//! | text to `timestamp` | in the time zone of the text, with seconds | the time zone is ignored |
 //! | `bytea`, arrays and intervals to text | the bytes, other forms | refused |
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _, StringArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, TimeUnit};
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -18,6 +20,7 @@ use datafusion::logical_expr::{
 };
 
 use super::of_one;
+use super::shown::{DOUBLE_EXPONENT, REAL_EXPONENT, float, trimmed};
 use crate::transform::sql::syntax::zoneless;
 
 /// A cast as a function.
@@ -45,8 +48,15 @@ impl TextCast {
                     "an interval has another form as text; use extract(epoch from ...)"
                 );
             }
-            (DataType::Timestamp(..), DataType::Utf8) => true,
-            (from, DataType::Timestamp(TimeUnit::Microsecond, None)) => from.is_string() && !is_try,
+            (
+                DataType::Timestamp(..)
+                | DataType::Float32
+                | DataType::Float64
+                | DataType::Decimal256(..)
+                | DataType::Time64(_),
+                to,
+            ) => to.is_string(),
+            (from, DataType::Timestamp(TimeUnit::Microsecond, _)) => from.is_string() && !is_try,
             _ => false,
         };
         let signature = Signature::any(1, Volatility::Immutable);
@@ -55,22 +65,56 @@ impl TextCast {
 
     fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        if self.to == DataType::Utf8 {
-            let is_zoned = matches!(array.data_type(), DataType::Timestamp(_, Some(_)));
+        if self.to.is_string() {
+            let texts = texts_of(array, &options)?;
+            return Ok(cast_with_options(&texts, &self.to, &options)?);
+        }
+        let is_zoned = matches!(self.to, DataType::Timestamp(_, Some(_)));
+        let texts = cast_with_options(array, &DataType::Utf8, &options)?;
+        let texts = texts.as_string::<i32>().iter().map(|text| {
+            text.map(|text| with_seconds(if is_zoned { text } else { zoneless(text) }))
+        });
+        let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+        Ok(cast_with_options(&texts, &self.to, &options)?)
+    }
+}
+
+/// Values as PostgreSQL writes them.
+fn texts_of(array: &ArrayRef, options: &CastOptions<'_>) -> Result<ArrayRef> {
+    let texts: StringArray = match array.data_type() {
+        DataType::Float64 => {
+            let values = array.as_primitive::<Float64Type>().iter();
+            values.map(|it| Some(float(&format!("{:e}", it?), DOUBLE_EXPONENT))).collect()
+        }
+        DataType::Float32 => {
+            let values = array.as_primitive::<Float32Type>().iter();
+            values.map(|it| Some(float(&format!("{:e}", it?), REAL_EXPONENT))).collect()
+        }
+        DataType::Timestamp(_, zone) => {
+            let is_zoned = zone.is_some();
             let plain = DataType::Timestamp(TimeUnit::Microsecond, None);
             // In UTC, the time zone of queries.
             let texts = cast_with_options(
-                &cast_with_options(&in_utc(array)?, &plain, &options)?,
-                &self.to,
-                &options,
+                &cast_with_options(&in_utc(array)?, &plain, options)?,
+                &DataType::Utf8,
+                options,
             )?;
-            let texts = texts.as_string::<i32>().iter().map(|text| Some(shown(text?, is_zoned)));
-            return Ok(Arc::new(texts.collect::<StringArray>()));
+            texts.as_string::<i32>().iter().map(|text| Some(shown(text?, is_zoned))).collect()
         }
-        let texts = cast_with_options(array, &DataType::Utf8, &options)?;
-        let texts = texts.as_string::<i32>().iter().map(|text| text.map(zoneless));
-        let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
-        Ok(cast_with_options(&texts, &self.to, &options)?)
+        _ => {
+            let texts = cast_with_options(array, &DataType::Utf8, options)?;
+            texts.as_string::<i32>().iter().map(|text| Some(trimmed(text?).to_owned())).collect()
+        }
+    };
+    Ok(Arc::new(texts))
+}
+
+/// A timestamp with seconds, which PostgreSQL does not require.
+fn with_seconds(text: &str) -> Cow<'_, str> {
+    let minutes = text.find(':').and_then(|colon| colon.checked_add(3));
+    match minutes.and_then(|minutes| text.split_at_checked(minutes)) {
+        Some((until, rest)) if !rest.starts_with(':') => format!("{until}:00{rest}").into(),
+        _ => text.into(),
     }
 }
 
@@ -86,11 +130,7 @@ fn in_utc(array: &ArrayRef) -> Result<ArrayRef> {
 /// A timestamp as PostgreSQL writes it.
 fn shown(text: &str, is_zoned: bool) -> String {
     let text = text.replacen('T', " ", 1);
-    let text = match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => text.as_str(),
-    };
-    format!("{text}{}", if is_zoned { "+00" } else { "" })
+    format!("{}{}", trimmed(&text), if is_zoned { "+00" } else { "" })
 }
 
 impl ScalarUDFImpl for TextCast {

@@ -96,6 +96,12 @@ pub(super) fn operands(
         (Operator::Plus, of, DataType::Date32) if is_interval(of) => {
             Some((left.0.clone(), midnight(right.0)))
         }
+        (Operator::Minus, DataType::Timestamp(_, None), DataType::Date32) => {
+            Some((left.0.clone(), midnight(right.0)))
+        }
+        (Operator::Minus, DataType::Date32, DataType::Timestamp(_, None)) => {
+            Some((midnight(left.0), right.0.clone()))
+        }
         _ => None,
     })
 }

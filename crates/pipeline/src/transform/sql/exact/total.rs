@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array as _, ArrayRef, AsArray as _};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, i256};
-use datafusion::common::exec_datafusion_err;
 use datafusion::common::utils::SingleRowListArrayBuilder;
+use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
+    Accumulator, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
 };
 use datafusion::scalar::ScalarValue;
 
@@ -30,7 +30,8 @@ use super::{decimal, quotient_type};
 pub(super) struct Total {
     is_average: bool,
     aliases: Vec<String>,
-    /// Of the engine, for the types it accepts, and for times.
+    signature: Signature,
+    /// Of the engine, for times.
     sum: Sum,
     average: Avg,
 }
@@ -38,7 +39,9 @@ pub(super) struct Total {
 impl Total {
     /// `sum`.
     pub(super) fn sum() -> Self {
-        Self { is_average: false, aliases: Vec::new(), sum: Sum::new(), average: Avg::new() }
+        let signature = Signature::user_defined(Volatility::Immutable);
+        let (sum, average) = (Sum::new(), Avg::new());
+        Self { is_average: false, aliases: Vec::new(), signature, sum, average }
     }
 
     /// `avg`.
@@ -58,6 +61,7 @@ impl Total {
 enum Width {
     Small,
     Large,
+    Real,
     Float,
 }
 
@@ -65,6 +69,7 @@ fn width(of: Option<&FieldRef>) -> Option<Width> {
     match of?.data_type() {
         DataType::Int64 | DataType::UInt64 | DataType::Decimal128(..) => Some(Width::Small),
         DataType::Decimal256(..) => Some(Width::Large),
+        DataType::Float32 => Some(Width::Real),
         DataType::Float64 => Some(Width::Float),
         _ => None,
     }
@@ -86,12 +91,29 @@ impl AggregateUDFImpl for Total {
     }
 
     fn signature(&self) -> &Signature {
-        self.sum.signature()
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [DataType::Float32] if !self.is_average => Ok(types.to_vec()),
+            [of] if of.is_signed_integer() => Ok(vec![DataType::Int64]),
+            [of] if of.is_unsigned_integer() => Ok(vec![DataType::UInt64]),
+            [of] if of.is_floating() || of.is_null() => Ok(vec![DataType::Float64]),
+            [of] if decimal(of).is_some()
+                || matches!(of, DataType::Duration(_) | DataType::Interval(_)) =>
+            {
+                Ok(types.to_vec())
+            }
+            [of] => plan_err!("{} takes numbers, not {of}; cast its argument", self.name()),
+            _ => plan_err!("{} has one argument", self.name()),
+        }
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let of = types.first().ok_or_else(|| exec_datafusion_err!("no argument"))?;
         Ok(match (self.is_average, of) {
+            (false, DataType::Float32) => DataType::Float32,
             (false, _) => self.sum.return_type(types)?,
             (true, DataType::Int64) => quotient_type(19, 0),
             (true, DataType::UInt64) => quotient_type(20, 0),
@@ -110,6 +132,7 @@ impl AggregateUDFImpl for Total {
         Ok(match width(args.expr_fields.first()) {
             Some(Width::Small) => one::<i128>(made, is_distinct),
             Some(Width::Large) => one::<i256>(made, is_distinct),
+            Some(Width::Real) => one::<f32>(made, is_distinct),
             Some(Width::Float) => one::<f64>(made, is_distinct),
             None => return self.by_engine().accumulator(args),
         })
@@ -119,6 +142,7 @@ impl AggregateUDFImpl for Total {
         let of = match width(args.input_fields.first()) {
             Some(Width::Small) => i128::DATA_TYPE,
             Some(Width::Large) => i256::DATA_TYPE,
+            Some(Width::Real) => f32::DATA_TYPE,
             Some(Width::Float) => f64::DATA_TYPE,
             None => return self.by_engine().state_fields(args),
         };
@@ -144,6 +168,7 @@ impl AggregateUDFImpl for Total {
         let totals: Box<dyn GroupsAccumulator> = match width(args.expr_fields.first()) {
             Some(Width::Small) => Box::new(Totals::<i128>::new(made)),
             Some(Width::Large) => Box::new(Totals::<i256>::new(made)),
+            Some(Width::Real) => Box::new(Totals::<f32>::new(made)),
             Some(Width::Float) => Box::new(Totals::<f64>::new(made)),
             None => return self.by_engine().create_groups_accumulator(args),
         };
@@ -160,6 +185,7 @@ impl AggregateUDFImpl for Total {
             Some(Width::Small | Width::Large) if !is_distinct => return self.accumulator(args),
             Some(Width::Small) => Recomputed::new(move || Ok(one::<i128>(made.clone(), true))),
             Some(Width::Large) => Recomputed::new(move || Ok(one::<i256>(made.clone(), true))),
+            Some(Width::Real) => Recomputed::new(move || Ok(one::<f32>(made.clone(), is_distinct))),
             Some(Width::Float) => {
                 Recomputed::new(move || Ok(one::<f64>(made.clone(), is_distinct)))
             }
