@@ -8,6 +8,7 @@
 //! | `varchar(n)` in a cast | any length | shortened |
 //! | `char(n)` in a cast | any length | refused |
 //! | `timestamp(0)` | cut off | refused |
+//! | `fetch first n rows only` | unknown | `limit n` |
 //! | `similar to` | a regular expression | refused |
 //! | `to_char` with `YYYY` | the pattern | refused |
 
@@ -20,7 +21,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, CharacterLength, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr,
-    Ident, Select, SelectItem, TimezoneInfo, Value, VisitMut as _, VisitorMut,
+    Ident, LimitClause, Query, Select, SelectItem, TimezoneInfo, Value, VisitMut as _, VisitorMut,
 };
 
 use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
@@ -58,6 +59,32 @@ impl VisitorMut for Adapt {
             {
                 let alias = name(of).unwrap_or_else(|| Ident::new("varchar"));
                 *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Reads `FETCH FIRST` as `LIMIT`, which the engine has.
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
+        let has_limit = !matches!(
+            &query.limit_clause,
+            None | Some(LimitClause::LimitOffset { limit: None, .. })
+        );
+        let Some(fetch) =
+            query.fetch.take_if(|fetch| !fetch.with_ties && !fetch.percent && !has_limit)
+        else {
+            return ControlFlow::Continue(());
+        };
+        let first =
+            fetch.quantity.or_else(|| Some(SqlExpr::value(Value::Number("1".into(), false))));
+        match &mut query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, .. }) => *limit = first,
+            clause => {
+                *clause = Some(LimitClause::LimitOffset {
+                    limit: first,
+                    offset: None,
+                    limit_by: Vec::new(),
+                });
             }
         }
         ControlFlow::Continue(())

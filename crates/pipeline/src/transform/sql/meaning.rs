@@ -20,7 +20,9 @@ use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::functions_nested::expr_fn::cardinality;
-use datafusion::logical_expr::expr::{NullTreatment, ScalarFunction};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, NullTreatment, ScalarFunction, WindowFunction,
+};
 use datafusion::logical_expr::{BinaryExpr, Case, Cast, Expr, ExprSchemable as _, Operator, lit};
 use datafusion::scalar::ScalarValue;
 
@@ -61,40 +63,8 @@ pub(super) fn adapted(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
             Ok(Some(Expr::BinaryExpr(BinaryExpr { left: left.clone(), op: *op, right })))
         }
         Expr::ScalarFunction(call) => of_call(call, schema),
-        // Different values are in their order, as PostgreSQL finds them.
-        Expr::AggregateFunction(call)
-            if call.params.distinct
-                && call.params.order_by.is_empty()
-                && matches!(call.func.name(), "array_agg" | "string_agg") =>
-        {
-            let mut call = call.clone();
-            call.params.order_by = call
-                .params
-                .args
-                .first()
-                .map(|it| it.clone().sort(true, false))
-                .into_iter()
-                .collect();
-            Ok(Some(Expr::AggregateFunction(call)))
-        }
-        Expr::WindowFunction(call) => {
-            let params = &call.params;
-            let is_before_first = || match params.args.get(1) {
-                Some(Expr::Literal(at, _)) => at
-                    .cast_to(&DataType::Int64)
-                    .is_ok_and(|at| matches!(at, ScalarValue::Int64(Some(..=0)))),
-                _ => false,
-            };
-            if params.null_treatment == Some(NullTreatment::IgnoreNulls) {
-                return plan_err!(
-                    "PostgreSQL has no IGNORE NULLS; select the rows that are not NULL in a subquery"
-                );
-            }
-            if call.fun.name() == "nth_value" && is_before_first() {
-                return plan_err!("the second argument of nth_value must be greater than zero");
-            }
-            Ok(None)
-        }
+        Expr::AggregateFunction(call) => Ok(in_their_order(call).map(Expr::AggregateFunction)),
+        Expr::WindowFunction(call) => refuse_window(call).map(|()| None),
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
             refuse_bytes(&[left.as_ref(), right.as_ref()], schema)
         }
@@ -111,6 +81,33 @@ pub(super) fn adapted(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         }
         _ => Ok(None),
     }
+}
+
+/// An aggregate of different values with an order: PostgreSQL finds them by sorting.
+fn in_their_order(call: &AggregateFunction) -> Option<AggregateFunction> {
+    let is_unordered = call.params.distinct && call.params.order_by.is_empty();
+    if !is_unordered || !matches!(call.func.name(), "array_agg" | "string_agg") {
+        return None;
+    }
+    let mut call = call.clone();
+    call.params.order_by = vec![call.params.args.first()?.clone().sort(true, false)];
+    Some(call)
+}
+
+/// Refuses a function of a window that PostgreSQL does not have.
+fn refuse_window(call: &WindowFunction) -> Result<()> {
+    let params = &call.params;
+    if params.null_treatment == Some(NullTreatment::IgnoreNulls) {
+        return plan_err!(
+            "PostgreSQL has no IGNORE NULLS; select the rows that are not NULL in a subquery"
+        );
+    }
+    let Some(Expr::Literal(at, _)) = params.args.get(1) else { return Ok(()) };
+    let at = at.cast_to(&DataType::Int64);
+    if call.fun.name() == "nth_value" && matches!(at, Ok(ScalarValue::Int64(Some(..=0)))) {
+        return plan_err!("the second argument of nth_value must be greater than zero");
+    }
+    Ok(())
 }
 
 /// Whether an operator matches a regular expression.
@@ -160,35 +157,6 @@ fn of_call(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
             let bits = BinaryExpr::new(Box::new(wide), bits, Box::new(lit(INTEGER_BITS)));
             Ok(Some(again(vec![Expr::BinaryExpr(bits)])))
         }
-        ("array_length", args) if !args.is_empty() => {
-            let length = Expr::ScalarFunction(call.clone());
-            Ok(Some(nullif(length, lit(0_u64))))
-        }
-        ("array_dims", _) => plan_err!("array_dims would be an array of lengths; use array_length"),
-        ("array_ndims", [of]) => {
-            let is_empty = cardinality(of.clone()).eq(lit(0_u64));
-            let none = (Box::new(is_empty), Box::new(lit(ScalarValue::UInt64(None))));
-            let dimensions = Some(Box::new(Expr::ScalarFunction(call.clone())));
-            Ok(Some(Expr::Case(Case::new(None, vec![none], dimensions))))
-        }
-        ("array_to_string", [of, ..])
-            if is(of, &|of| match of {
-                DataType::List(item) => {
-                    !item.data_type().is_string() && !item.data_type().is_integer()
-                }
-                _ => false,
-            }) =>
-        {
-            plan_err!(
-                "array_to_string of an array of other than texts and integers would have other \
-                 digits; cast the array to text[] from its elements first"
-            )
-        }
-        ("array_element", [_, index]) => {
-            let is_positive = index.clone().gt(lit(0_i64));
-            let element = Box::new(Expr::ScalarFunction(call.clone()));
-            Ok(Some(Expr::Case(Case::new(None, vec![(Box::new(is_positive), element)], None))))
-        }
         (name, [_, _, ..]) if patterns::flags(name).is_some() => {
             let mut args = call.args.clone();
             if let (true, Some(replacement)) = (name == "regexp_replace", args.get_mut(2)) {
@@ -200,6 +168,39 @@ fn of_call(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
                 }
             }
             Ok(patterns::adapted(name, args)?.map(again))
+        }
+        _ => of_array(call, schema),
+    }
+}
+
+/// A function of arrays with PostgreSQL's meaning.
+fn of_array(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
+    let is_written = |of: &Expr| match of.get_type(schema) {
+        Ok(DataType::List(item)) => item.data_type().is_string() || item.data_type().is_integer(),
+        _ => true,
+    };
+    match (call.name(), call.args.as_slice()) {
+        ("array_length", args) if !args.is_empty() => {
+            let length = Expr::ScalarFunction(call.clone());
+            Ok(Some(nullif(length, lit(0_u64))))
+        }
+        ("array_dims", _) => plan_err!("array_dims would be an array of lengths; use array_length"),
+        ("array_ndims", [of]) => {
+            let is_empty = cardinality(of.clone()).eq(lit(0_u64));
+            let none = (Box::new(is_empty), Box::new(lit(ScalarValue::UInt64(None))));
+            let dimensions = Some(Box::new(Expr::ScalarFunction(call.clone())));
+            Ok(Some(Expr::Case(Case::new(None, vec![none], dimensions))))
+        }
+        ("array_to_string", [of, ..]) if !is_written(of) => {
+            plan_err!(
+                "array_to_string of an array of other than texts and integers would have other \
+                 digits; cast the array to text[] from its elements first"
+            )
+        }
+        ("array_element", [_, index]) => {
+            let is_positive = index.clone().gt(lit(0_i64));
+            let element = Box::new(Expr::ScalarFunction(call.clone()));
+            Ok(Some(Expr::Case(Case::new(None, vec![(Box::new(is_positive), element)], None))))
         }
         _ => Ok(None),
     }

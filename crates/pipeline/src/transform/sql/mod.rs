@@ -13,6 +13,7 @@
 //! | `columns` | the columns of the result |
 //! | `uuids` | texts that are compared with a `uuid` |
 //! | `patterns` | regular expressions |
+//! | `hints` | alternatives to what cannot be run |
 //! | `words` | `upper`, `lower` and `initcap` |
 //! | `padded` | texts that are compared with a `character(n)` |
 //! | `zones` | `at time zone` and `date_trunc` |
@@ -42,6 +43,8 @@ mod dialect;
 mod enums;
 #[cfg(feature = "sql")]
 mod exact;
+#[cfg(feature = "sql")]
+mod hints;
 #[cfg(feature = "sql")]
 mod in_order;
 #[cfg(feature = "sql")]

@@ -26,7 +26,7 @@ use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use super::{columns, dialect, enums, exact, joins, padded, uuids, words, zones};
+use super::{columns, dialect, enums, exact, hints, joins, padded, uuids, words, zones};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -238,6 +238,9 @@ fn notes(streams: &[Named], inputs: &[usize], name: &str, settings: &SqlSettings
 }
 
 fn refused(error: &DataFusionError) -> ConnectorError {
+    if let Some((what, instead)) = hints::of(error) {
+        return ConnectorError::unsupported(what, instead);
+    }
     ConnectorError::Refused {
         act: "plan the query of a transform `sql`".into(),
         source: error.strip_backtrace().into(),

@@ -73,6 +73,14 @@ pub(super) fn rewrite(expr: &mut SqlExpr) -> Result<()> {
                 *expr = made;
             }
         }
+        _ => return renamed(expr),
+    }
+    Ok(())
+}
+
+/// Rewrites what the engine has by another name.
+fn renamed(expr: &mut SqlExpr) -> Result<()> {
+    match expr {
         SqlExpr::Function(call) => {
             if let [ObjectNamePart::Identifier(name)] = call.name.0.as_mut_slice() {
                 let all = match name.value.to_lowercase().as_str() {
