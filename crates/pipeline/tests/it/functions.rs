@@ -1,8 +1,6 @@
 //! Functions and types of transforms that the engine has in another way, or not at all: the same values
 //! as PostgreSQL, or refused with the way out.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::fmt::Write as _;
 
 use forebay_testing::Postgres;

@@ -233,7 +233,7 @@ async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_the
             ("about", "double precision"),
             ("n", "bigint"),
             ("day", "date"),
-            ("row", "numeric(20,0)"),
+            ("row", "bigint"),
             ("next", "timestamp with time zone"),
         ]
     );

@@ -262,3 +262,47 @@ impl ScalarUDFImpl for Zones {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_begin_and_days_are_in_them_in_all_years() {
+        for year in [-4713, -400, -1, 0, 1, 1582, 1900, 1970, 2000, 2024, 9999, 294_276] {
+            for month in 1..=12 {
+                let first = day(year, month);
+                assert_eq!(month_of(first), (year, month));
+                let before = if month == 1 { (year - 1, 12) } else { (year, month - 1) };
+                assert_eq!(month_of(first - 1), before);
+            }
+        }
+        assert_eq!((day(1970, 1), day(2000, 3), day(1969, 12)), (0, 11_017, -31));
+    }
+
+    #[test]
+    fn centuries_begin_with_their_first_year_and_decades_with_zero() {
+        let at = |year| day(year, 7) * DAY_US;
+        for (period, year, first) in [
+            ("century", 2000, 1901),
+            ("century", 2001, 2001),
+            ("century", 0, -99),
+            ("century", -100, -199),
+            ("millennium", 2000, 1001),
+            ("decade", 2009, 2000),
+            ("decade", -1, -10),
+        ] {
+            assert_eq!(begin(period, at(year)), Some(day(first, 1) * DAY_US), "{period} of {year}");
+        }
+        assert_eq!(begin("fortnight", 0), None);
+        assert_eq!(begin("week", 0), Some(-3 * DAY_US));
+    }
+
+    #[test]
+    fn names_of_zones_are_areas_and_cities() {
+        assert_eq!(zone("Europe/Berlin").unwrap(), "Europe/Berlin");
+        for name in ["CET", "+02", "Etc/GMT+2", "", "utc "] {
+            assert!(zone(name).is_err(), "{name}");
+        }
+    }
+}
