@@ -212,6 +212,13 @@ pub trait Source: Send + Sync {
     /// here is reported where the result is needed.
     async fn warm(&self, _context: &Context) {}
 
+    /// Returns what identifies the table that a stream is read from. A destination of the same connector
+    /// returns the same for this table, and a run from a table to itself is refused. `None` if it is not
+    /// known.
+    async fn place(&self, _stream: &StreamSettings) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Opens a stream for a run. From here on it does not change.
     async fn open(
         &self,
@@ -322,6 +329,11 @@ pub trait Destination: Send + Sync {
             "this destination cannot delete the records of loads and keep their rows",
             format!("remove {:?} at the destination, including its ledger", target.into),
         ))
+    }
+
+    /// Returns what identifies the table that a stream is written to; see [`Source::place`].
+    async fn place(&self, _target: &TargetSettings) -> Result<Option<String>> {
+        Ok(None)
     }
 
     /// Ensures that no other run writes this stream and that nothing is left of a killed one, until

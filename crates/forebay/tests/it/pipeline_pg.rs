@@ -91,6 +91,51 @@ insert into "odd ""name" values
 "#;
 
 #[test]
+fn a_table_is_not_copied_onto_itself() {
+    let Some(pg) = Postgres::start() else { return };
+    pg.query(
+        "postgres",
+        "create table a (id bigint primary key); insert into a values (1); create schema other",
+    );
+    let dir = TempDir::new().unwrap();
+    let file = rusqlite::Connection::open(dir.path().join("a.db")).unwrap();
+    file.execute_batch("create table a (id integer primary key); insert into a values (1)")
+        .unwrap();
+    drop(file);
+    std::os::unix::fs::symlink("a.db", dir.path().join("link.db")).unwrap();
+    let port = pg.port();
+    let postgres = |host: &str, more: &str| {
+        format!("{{ host: {host}, port: {port}, database: postgres, user: postgres{more} }}")
+    };
+    let attempt = |uses: &str, from: &str, to: &str, transforms: &str, mode: &str| {
+        let text = format!(
+            "version: 1\npipeline: p\nsource: {{ use: {uses}, config: {from}, streams: [{{ name: a }}] }}\n\
+             transforms: [{transforms}]\n\
+             destination: {{ use: {uses}, config: {to}, write_mode: {mode} }}\n"
+        );
+        std::fs::write(dir.path().join("p.yaml"), text).unwrap();
+        let output = run(&dir, &["pipeline", "run", "p.yaml"]);
+        (output.status.success(), stderr(&output))
+    };
+    let (here, there) = (postgres("127.0.0.1", ""), postgres("localhost", ""));
+    for mode in ["append", "replace"] {
+        for (uses, from, to) in
+            [("postgres", &*here, &*there), ("sqlite", "{ path: a.db }", "{ path: link.db }")]
+        {
+            let (done, error) = attempt(uses, from, to, "", mode);
+            assert!(!done && error.contains("are one table"), "{uses} {mode}: {error}");
+        }
+    }
+    let other = postgres("localhost", ", schema: other");
+    let (done, error) = attempt("postgres", &here, &other, "", "replace");
+    assert!(done, "{error}");
+    // The stream's own table is not written.
+    let count = "{ sql: { into: counted, query: 'select count(*) as n from a' } }";
+    let (done, error) = attempt("postgres", &here, &here, count, "replace");
+    assert!(done || error.contains("has no transform"), "{error}");
+}
+
+#[test]
 fn a_table_of_every_type_is_the_same_in_the_other_database() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", EVERY_TYPE);

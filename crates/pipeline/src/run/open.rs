@@ -5,6 +5,7 @@
 //! * A load whose units are all committed is only ended. Nothing of it is read again, so its units
 //!   need not be reproduced: a query's result has none of its source's.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_pgcopy::Column;
@@ -83,10 +84,37 @@ impl Pipeline<'_> {
             let one = self.open_one(stream, options, history, form, context).await;
             opened.push(one.map_err(|error| RunError::of(&stream.name, error))?);
         }
-        if !is_transformed {
-            return Ok(opened);
+        if is_transformed {
+            opened = self.transform(opened, options, history, context).await?;
         }
-        self.transform(opened, options, history, context).await
+        self.check_apart(&opened).await?;
+        Ok(opened)
+    }
+
+    /// Refuses to write a table that is read: the run would wait for itself, or read what it wrote.
+    async fn check_apart(&self, opened: &[Opened]) -> Result<(), RunError> {
+        if self.file.source.uses != self.file.destination.uses {
+            return Ok(());
+        }
+        let mut read = HashMap::new();
+        for stream in &self.file.source.streams {
+            let place = self.source.place(stream).await;
+            let place = place.map_err(|error| RunError::of(&stream.name, error))?;
+            read.extend(place.map(|place| (place, &stream.name)));
+        }
+        for target in opened.iter().map(|one| &one.settings) {
+            let of_stream = |error| RunError::of(&target.stream, error);
+            let place = self.destination.place(target).await.map_err(of_stream)?;
+            if let Some(name) = place.and_then(|place| read.get(&place)) {
+                return Err(of_stream(ConnectorError::unsupported(
+                    format!(
+                        "{name:?} would be read and written: source and destination are one table"
+                    ),
+                    "specify another database or schema for the destination, or another name with `into`",
+                )));
+            }
+        }
+        Ok(())
     }
 
     async fn transform(

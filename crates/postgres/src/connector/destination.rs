@@ -17,6 +17,7 @@ use super::kept::Kept;
 use super::known::known;
 use super::ledger::{self, Ledger};
 use super::money;
+use super::place;
 use super::settings::Settings;
 use super::sql::TableName;
 use super::target::PostgresTarget;
@@ -119,6 +120,14 @@ impl Destination for PostgresDestination {
         };
         pool.give_back(client);
         Ok(last)
+    }
+
+    async fn place(&self, target: &TargetSettings) -> Result<Option<String>> {
+        let (pool, name) = (self.pool()?, self.table_name(target)?);
+        let client = pool.client(None).await?;
+        let place = place::of(&client, &name).await?;
+        pool.give_back(client);
+        Ok(place)
     }
 
     async fn forget(&self, target: &TargetSettings) -> Result<u64> {

@@ -20,6 +20,7 @@ mod ledger;
 mod load;
 mod money;
 mod origin;
+mod place;
 mod read;
 mod replace;
 mod settings;

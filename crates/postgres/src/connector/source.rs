@@ -28,6 +28,7 @@ use super::connect::{Pool, Server, refused};
 use super::horizon;
 use super::incremental;
 use super::money;
+use super::place;
 use super::read::Reading;
 use super::settings::Settings;
 use super::sql::{TableName, ident, idents, literal};
@@ -45,6 +46,15 @@ impl PostgresSource {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, pool: OnceLock::new() }
+    }
+
+    fn table_name(&self, stream: &StreamSettings) -> Result<TableName> {
+        TableName::parse(&stream.name, &self.settings.schema.0).ok_or_else(|| {
+            ConnectorError::unsupported(
+                format!("{:?} is not a valid table name", stream.name),
+                "specify `table` or `schema.table`, with parts that contain dots in double quotes",
+            )
+        })
     }
 
     /// The connections that were opened in advance.
@@ -100,6 +110,14 @@ impl Source for PostgresSource {
         }
     }
 
+    async fn place(&self, stream: &StreamSettings) -> Result<Option<String>> {
+        let (pool, name) = (self.pool()?, self.table_name(stream)?);
+        let client = pool.client(None).await?;
+        let place = place::of(&client, &name).await?;
+        pool.give_back(client);
+        Ok(place)
+    }
+
     async fn open(
         &self,
         stream: &StreamSettings,
@@ -109,12 +127,7 @@ impl Source for PostgresSource {
         let pool = self.pool()?;
         let client = pool.client(Some(&context.phases)).await?;
         let begun = Instant::now();
-        let name = TableName::parse(&stream.name, &self.settings.schema.0).ok_or_else(|| {
-            ConnectorError::unsupported(
-                format!("{:?} is not a valid table name", stream.name),
-                "specify `table` or `schema.table`, with parts that contain dots in double quotes",
-            )
-        })?;
+        let name = self.table_name(stream)?;
         // Before the snapshot: pending writes have then been committed when it is taken.
         let is_recorded = matches!(opening.division, Division::As(_));
         let bound = match stream.sync_mode {

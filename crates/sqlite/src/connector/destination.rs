@@ -93,6 +93,10 @@ impl Destination for SqliteDestination {
         .await
     }
 
+    async fn place(&self, target: &TargetSettings) -> Result<Option<String>> {
+        Ok(self.database.place(&target.into))
+    }
+
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
         let (database, settings) = (self.database.clone(), target.clone());
         blocking(move || Ok(Box::new(claim(&database, &settings)?) as Box<dyn Claim>)).await

@@ -143,6 +143,12 @@ impl Database {
         self.path.exists()
     }
 
+    /// What identifies a table, whatever path leads to the file; `None` without a file.
+    fn place(&self, table: &str) -> Option<String> {
+        let path = self.path.canonicalize().ok()?;
+        Some(format!("{:?} {}", path, table.to_ascii_lowercase()))
+    }
+
     fn open(&self, access: Access) -> Result<Connection, ConnectorError> {
         // A name that SQLite interprets specially would lose what is written.
         let name = self.path.as_os_str();

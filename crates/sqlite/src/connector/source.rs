@@ -87,6 +87,10 @@ impl Source for SqliteSource {
         blocking(move || source.discover_blocking()).await
     }
 
+    async fn place(&self, stream: &StreamSettings) -> Result<Option<String>> {
+        Ok(self.database.place(&stream.name))
+    }
+
     async fn open(
         &self,
         stream: &StreamSettings,
