@@ -236,7 +236,9 @@ fn an_interrupted_backup_leaves_those_before_and_its_remains_are_not_believed() 
     assert!(put(&server.url, "w0/5", &content(0, 5)));
     let before = chunks(dir.path());
     let second = backup(&dir, &server);
-    let list = format!("backups/lists/{}.list", second["id"].as_str().unwrap());
+    let id = second["id"].as_str().unwrap();
+    std::fs::remove_file(dir.path().join(format!("backups/marks/{id}"))).unwrap();
+    let list = format!("backups/lists/{id}.list");
     std::fs::rename(dir.path().join(list), dir.path().join("backups/new-list")).unwrap();
     for chunk in chunks(dir.path()).iter().filter(|chunk| !before.contains(chunk)) {
         std::fs::write(chunk, "torn").unwrap();

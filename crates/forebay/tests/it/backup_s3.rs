@@ -297,12 +297,13 @@ fn a_running_server_is_backed_up_to_a_bucket_and_restored_from_it() {
         stored.len() >= 6
             && stored.iter().all(|it| it.headers.contains_key("x-amz-checksum-sha256"))
     );
-    // The list is the last, and never replaces one.
+    // The list is the last but its mark, and never replaces one.
     let lists = bucket.asked("PUT", "lists/");
     assert_eq!(lists.len(), 1);
     assert_eq!(lists[0].headers["if-none-match"], "*");
     let puts = bucket.asked("PUT", "");
-    assert!(puts.last().unwrap().name.starts_with("lists/"), "{:?}", puts.last());
+    let last: Vec<_> = puts.iter().rev().take(2).map(|put| put.name.as_str()).collect();
+    assert!(last[0].starts_with("marks/") && last[1].starts_with("lists/"), "{last:?}");
     assert_eq!(bucket.names("locks"), [""; 0]);
     // What is there is not sent again.
     put(&server, "n/new", &large(100));
@@ -472,8 +473,9 @@ fn a_prune_that_was_killed_leaves_whole_backups_and_the_next_ends_it() {
     let dry = bucket.ok(&dir, &[&prune[..], &["--dry-run"]].concat());
     assert_eq!(dry["removed"].as_array().unwrap().len(), 2);
     assert_eq!(bucket.verified(&dir), ids);
-    // Held back is the removal of the lists, and then, after that of an expired lock and of the lists, that of chunks.
-    for (more, left) in [(0, &ids[..]), (2, &ids[2..])] {
+    // Held back is the removal of the marks; after that of an expired lock and of the marks, that of the lists; and
+    // after all of these, that of chunks.
+    for (more, left) in [(0, &ids[..]), (2, &ids[..]), (3, &ids[2..])] {
         bucket.close("POST", "delete", bucket.asked("POST", "delete").len() + more);
         bucket.kill_at(&dir, &prune, || true);
         assert_eq!(bucket.verified(&dir), left);
