@@ -76,7 +76,7 @@ fn a_running_server_follows_new_and_revoked_keys() {
 #[test]
 fn listening_beyond_this_machine_unprotected_is_refused_with_the_remedies() {
     let dir = tempfile::tempdir().unwrap();
-    let output = run(&dir, &["serve", "--listen", "0.0.0.0:0"]);
+    let output = run(&dir, &["serve", "--listen", "0.0.0.0:0", "--set", "cache.enabled=false"]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     for way in ["forebay key new", "even over TLS", "--listen 127.0.0.1", "--insecure"] {
@@ -94,7 +94,8 @@ fn a_damaged_key_file_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
     new_key(&dir, "k", "read");
     std::fs::write(dir.path().join("forebay-data/keys.toml"), "what = is this").unwrap();
-    let output = run(&dir, &["serve", "--listen", "127.0.0.1:0"]);
+    let output =
+        run(&dir, &["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
 }

@@ -115,7 +115,8 @@ fn files_that_are_no_certificate_stop_the_start_and_are_named() {
         [("missing.pem", "key.pem"), ("empty.pem", "key.pem"), ("cert.pem", "empty.pem")]
     {
         let listen = ["--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key];
-        let output = run(&dir, &[&["serve"], &listen[..]].concat());
+        let cache = ["--set", "cache.enabled=false"];
+        let output = run(&dir, &[&["serve"], &listen[..], &cache[..]].concat());
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let bad = if cert == "cert.pem" { key } else { cert };
         assert!(stderr(&output).contains(bad), "{}", stderr(&output));
