@@ -28,7 +28,7 @@ pub(crate) fn namespaces_page(rows: &[DocumentsRow]) -> String {
             h1 { "Documents" }
             @if rows.is_empty() {
                 p { "There are no documents. To store one:" }
-                pre { "curl -d '{\"name\":\"pump\",\"power_kw\":7.5}' http://127.0.0.1:8090/v1/documents/machines" }
+                pre { "curl -d '{\"name\":\"pump\",\"power_kw\":7.5}' SERVER/v1/documents/machines" }
             } @else {
                 table {
                     thead { tr { th { "Namespace" } th { "Stored as" } th { "Documents" } } }

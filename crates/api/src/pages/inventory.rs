@@ -97,7 +97,7 @@ pub(crate) fn inventories_page(found: &Result<Vec<Listed>, String>) -> String {
                 Err(why) => p { span.bad { (why) } },
                 Ok(listed) if listed.is_empty() => {
                     p { "There are no inventories. To build one of the server's own files:" }
-                    pre { "curl -d '{\"from\":\"forebay:blobs\"}' http://127.0.0.1:8090/v1/inventories/own" }
+                    pre { "curl -d '{\"from\":\"forebay:blobs\"}' SERVER/v1/inventories/own" }
                 }
                 Ok(listed) => table {
                     tr { th { "Name" } th { "Objects" } th { "Billed" } th { "Prefixes" } th {} }

@@ -51,7 +51,7 @@ pub(crate) fn jobs_page(rows: Vec<JobRow>, stats: &Value) -> String {
             }
             @if rows.is_empty() {
                 p { "There are no jobs. To make a request a job, add " code { "async=true" } ":" }
-                pre { "curl -T FILE \"http://127.0.0.1:8090/v1/files/NAMESPACE/NAME?async=true\"" }
+                pre { "curl -T FILE \"SERVER/v1/files/NAMESPACE/NAME?async=true\"" }
             } @else {
                 table {
                     thead { tr { th { "Job" } th { "Request" } th { "Status" } th { "Submitted" } th { "Attempts" } } }

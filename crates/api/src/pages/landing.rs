@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use forebay_base::duration::HumanDuration;
-use maud::html;
+use maud::{Markup, html};
 
 use super::layout::page;
 
 /// The content of the landing page.
 #[derive(Debug)]
 pub(crate) struct Status {
+    /// The server's URL, as the client knows it, without a slash at the end.
+    pub(crate) address: String,
     /// Whether the server accepts work, or why not.
     pub(crate) readiness: Result<(), String>,
     /// What does not work although the server accepts work.
@@ -72,6 +74,9 @@ pub(crate) fn landing_page(status: &Status) -> String {
                 @if status.subsystems.contains(&"intake") {
                     li { a href="/v1/documents" { "Documents: namespaces and their columns" } }
                 }
+                @if status.subsystems.contains(&"jobs") {
+                    li { a href="/v1/jobs/page" { "Jobs: requests that are carried out in the background" } }
+                }
                 @if status.subsystems.contains(&"events") {
                     li { a href="/v1/events/search" { "Newest events, and search" } }
                 }
@@ -86,14 +91,25 @@ pub(crate) fn landing_page(status: &Status) -> String {
                 }
                 li { a href="/metrics" { "Metrics for Prometheus" } }
             }
-            h2 { "Store a file" }
-            pre { "echo hello | curl -T - http://127.0.0.1:8090/v1/files/notes/hello.txt\n"
-                  "curl http://127.0.0.1:8090/v1/files/notes/hello.txt" }
-            @if status.subsystems.contains(&"events") {
-                h2 { "Store an event" }
-                pre { "echo '{\"hello\":\"log\"}' | curl --data-binary @- http://127.0.0.1:8090/v1/events\n"
-                      "forebay events tail --server http://127.0.0.1:8090" }
-            }
+            (first_steps(status))
         },
     )
+}
+
+/// Commands to begin with.
+fn first_steps(status: &Status) -> Markup {
+    let (header, key) = match status.keys_required {
+        true => (" -H \"Authorization: Bearer $KEY\"", " --key \"$KEY\""),
+        false => ("", ""),
+    };
+    html! {
+        h2 { "Store a file" }
+        pre { "echo hello | curl" (header) " -T - " (status.address) "/v1/files/notes/hello.txt\n"
+              "curl" (header) " " (status.address) "/v1/files/notes/hello.txt" }
+        @if status.subsystems.contains(&"events") {
+            h2 { "Store an event" }
+            pre { "echo '{\"hello\":\"log\"}' | curl" (header) " --data-binary @- " (status.address) "/v1/events\n"
+                  "forebay events tail --server " (status.address) (key) }
+        }
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) fn pipelines_page(found: &Result<(Vec<PipelineRow>, String), String>)
                 Ok((rows, dir)) if rows.is_empty() => {
                     p { "There are no pipelines. To define one, create NAME.yaml in " code { (dir) } ":" }
                     pre { "forebay pipeline init --from postgres --to parquet > NAME.yaml\n"
-                          "curl -X POST http://127.0.0.1:8090/v1/pipelines/NAME/runs" }
+                          "curl -X POST SERVER/v1/pipelines/NAME/runs" }
                 }
                 Ok((rows, _)) => (table(rows)),
             }

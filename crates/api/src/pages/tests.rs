@@ -65,10 +65,11 @@ fn schemas_read_as_words() {
 #[test]
 fn the_landing_page_says_why_it_is_not_ready() {
     let page = landing_page(&Status {
+        address: "https://files.example.com".to_owned(),
         readiness: Err("still <opening>".to_owned()),
         degraded: Vec::new(),
         logged_in: None,
-        subsystems: vec!["intake"],
+        subsystems: vec!["intake", "jobs"],
         uptime_ms: 61_000,
         connections: 3,
         connections_total: 9,
@@ -76,4 +77,6 @@ fn the_landing_page_says_why_it_is_not_ready() {
     });
     assert!(page.contains("still &lt;opening&gt;") && page.contains("intake"));
     assert!(page.contains("required for /v1"));
+    assert!(page.contains("Bearer $KEY&quot; https://files.example.com/v1/files/notes/hello.txt"));
+    assert!(page.contains("/v1/jobs/page") && !page.contains("/v1/pipelines/page"));
 }

@@ -91,6 +91,8 @@ pub struct App {
     pub(super) connections: Arc<Registry>,
     pub(super) shares: Shares,
     pub(super) followers: Followers,
+    /// Whether the server's own port speaks TLS.
+    pub(super) tls: bool,
     epoch: Instant,
 }
 
@@ -140,6 +142,7 @@ impl App {
             opened: OnceLock::new(),
             connections,
             followers: Followers::new(server.followers_max),
+            tls: false,
             shares: Shares::new(server.requests_in_flight_max, server.client_share_max as usize),
             epoch: Instant::now(),
         }
@@ -149,6 +152,13 @@ impl App {
     #[must_use]
     pub fn signing_with(mut self, master: MasterKey) -> Self {
         self.master = Some(master);
+        self
+    }
+
+    /// Says that the server's own port speaks TLS.
+    #[must_use]
+    pub fn with_tls(mut self, tls: bool) -> Self {
+        self.tls = tls;
         self
     }
 

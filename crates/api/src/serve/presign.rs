@@ -88,6 +88,10 @@ fn make(app: &App, grant: Option<&Grant>, body: &[u8]) -> Result<PresignAnswer, 
     }
     let method = Method::from_bytes(asked.method.to_ascii_uppercase().as_bytes())
         .map_err(|_| bad("method is not one of HTTP".to_owned()))?;
+    // A fragment is no part of what is requested: its file would be another one.
+    if asked.path.contains('#') {
+        return Err(bad("path is percent-encoded: '#' is written as %23".to_owned()));
+    }
     let target: Uri = asked.path.parse().map_err(|_| bad("path is not a URL path".to_owned()))?;
     if target.authority().is_some() || !may_be_signed(&method, target.path()) {
         return Err(bad(

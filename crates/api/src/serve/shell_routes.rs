@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
-use http::header::{RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{HOST, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::app::App;
@@ -189,7 +189,11 @@ fn front_page(app: &App, headers: &HeaderMap) -> String {
         Some((subsystem, _)) if !detailed => format!("{subsystem} (log in for the reason)"),
         _ => why,
     };
+    // The gate has found it to be a name of this server.
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let scheme = if app.tls { "https" } else { "http" };
     web::landing_page(&web::Status {
+        address: format!("{scheme}://{host}"),
         readiness: app.readiness().map_err(shown),
         degraded: app.degraded().into_iter().map(shown).collect(),
         logged_in: app.keys.required().then(|| app.sessions.find(headers).is_some()),

@@ -82,6 +82,7 @@ pub(crate) async fn run(
         MasterKey::open(&config.process.data).map_err(start("cannot load the master key"))?;
     let app = App::new(&settings(&config), keys, recorder, process)
         .signing_with(master)
+        .with_tls(protection.tls)
         .with_data(&config.process.data);
     let app = Arc::new(app);
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;

@@ -138,6 +138,7 @@ fn a_url_expires_and_ends_with_its_key_and_never_permits_more_than_that() {
         ("POST", "/v1/presign", "1m"),
         ("GET", "http://elsewhere/v1/files/in/a", "1m"),
         ("GET", "/v1/files/in/a?presign_key=x", "1m"),
+        ("GET", "/v1/files/in/a#x", "1m"),
     ] {
         assert_eq!(ask(&reader, method, path, expires), refused, "{method} {path} {expires}");
     }

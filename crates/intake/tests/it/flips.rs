@@ -67,7 +67,7 @@ type Changes = Vec<(usize, u8)>;
 
 /// Every byte that carries data, changed in one way.
 fn every_byte(whole: &[u8]) -> Changes {
-    let changed = |at: usize| whole[at] ^ if at % 3 == 0 { 0xff } else { 1 << (at % 8) };
+    let changed = |at: usize| whole[at] ^ if at.is_multiple_of(3) { 0xff } else { 1 << (at % 8) };
     used(whole).into_iter().step_by(stride()).map(|at| (at, changed(at))).collect()
 }
 
