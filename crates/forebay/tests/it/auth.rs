@@ -94,8 +94,7 @@ fn a_damaged_key_file_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
     new_key(&dir, "k", "read");
     std::fs::write(dir.path().join("forebay-data/keys.toml"), "what = is this").unwrap();
-    let output =
-        run(&dir, &["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false"]);
+    let output = run(&dir, &["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
 }

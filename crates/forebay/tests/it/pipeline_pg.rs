@@ -258,6 +258,31 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
 }
 
 #[test]
+fn a_replace_that_waits_for_a_reader_lets_other_readers_pass() {
+    let Some(pg) = two_databases() else { return };
+    for database in ["src", "dst"] {
+        pg.query(database, "create table t (id int primary key); insert into t values (1)");
+    }
+    pg.query("src", "insert into t values (2)");
+    let pipeline = Pipeline::new(&pg, "[{ name: t }]", "  write_mode: replace", "");
+    let mut reader = pg.session("dst");
+    let mut says = reader.stdin.take().unwrap();
+    writeln!(says, "begin; select count(*) from t;").unwrap();
+    says.flush().unwrap();
+    let locks = "select count(*) from pg_locks where relation = 't'::regclass and granted =";
+    while pg.query("dst", &format!("{locks} true")) == "0" {}
+    let running = pipeline.command().stdout(std::process::Stdio::piped()).spawn().unwrap();
+    while pg.query("dst", &format!("{locks} false")) == "0" {}
+    // Behind the request for the lock, which is given up.
+    assert_eq!(pg.query("dst", "select count(*) from t"), "1");
+    writeln!(says, "commit;").unwrap();
+    drop(says);
+    reader.wait().unwrap();
+    assert!(running.wait_with_output().unwrap().status.success());
+    assert_eq!(pg.query("dst", "select count(*) from t"), "2");
+}
+
+#[test]
 fn bad_rows_are_dead_lettered_with_their_reason_and_good_ones_are_copied() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v int, at timestamptz, j jsonb); insert into t select g, g, now(), '{\"a\": 1}' from generate_series(1, 5000) g");

@@ -6,10 +6,14 @@
 //! * What decides is looked up under the lock: no one can add a policy or a view in between.
 //! * A refilled table has exactly the rows that the ledger lists, or the load fails.
 
+use std::time::Duration;
+
 use forebay_sdk::connector::{Load, Result};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
 use futures_util::future::try_join3;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::connect::refused;
 use super::exchange::{self, Exchanged};
@@ -19,6 +23,13 @@ use super::sql::{TableName, ident, literal};
 
 /// The comment of a staging table that has only the rows: it cannot take the place of a table.
 const ROWS_ONLY: &str = "forebay: rows only";
+
+/// How long a request for the table's lock waits.
+const LOCK_WAIT: &str = "2s";
+/// Time between two requests.
+const LOCK_PAUSE: Duration = Duration::from_secs(1);
+/// Number of requests: five minutes. The caller tries again then.
+const LOCK_REQUESTS_MAX: u32 = 100;
 
 /// Sequences owned by a table's columns.
 const OWNED: &str = "
@@ -106,12 +117,10 @@ impl Replacing<'_> {
         begin: &str,
         ledger: &Ledger,
         (settings, load): (&forebay_sdk::settings::TargetSettings, &Load),
+        context: &Context,
     ) -> Result<()> {
-        let name = self.name.sql();
         let act = |error| refused(format!("finish {}", self.name), error);
-        let mode = self.kept.lock();
-        let begin = format!("{begin}; lock table {name} in {mode} mode");
-        client.batch_execute(&begin).await.map_err(act)?;
+        self.lock(client, begin, context).await?;
         let kept = Kept::of(client, self.name).await?;
         let end = format!("{}; commit", ledger.finish(settings, load)?);
         let is_refill = kept.forbids_swap() || is_rows_only(client, staged).await?;
@@ -127,6 +136,40 @@ impl Replacing<'_> {
         self.refill(client, &kept, staged, expected).await?;
         let end = format!("drop table {}; {end}", staged.sql());
         client.batch_execute(&end).await.map_err(act)
+    }
+
+    /// Begins the transaction, and locks the table in it. Sessions that want to read the table wait behind
+    /// a request for its lock, so each request is short, and these sessions pass in between.
+    async fn lock(&self, client: &Client, begin: &str, context: &Context) -> Result<()> {
+        let (name, mode) = (self.name.sql(), self.kept.lock());
+        let begin = format!(
+            "{begin}; set local lock_timeout = '{LOCK_WAIT}'; lock table {name} in {mode} mode; \
+             set local lock_timeout = 0"
+        );
+        let act = format!(
+            "replace {}: other sessions use it (`pg_locks` shows them); a run after they have ended \
+             copies nothing again",
+            self.name
+        );
+        for attempt in 1.. {
+            let Err(error) = client.batch_execute(&begin).await else { return Ok(()) };
+            if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) {
+                return Err(refused(format!("finish {}", self.name), error));
+            }
+            if attempt == LOCK_REQUESTS_MAX {
+                return Err(ConnectorError::Busy { act, source: error.into() });
+            }
+            if attempt == 1 {
+                tracing::warn!("waiting to {act}");
+            }
+            let ended = client.batch_execute("rollback").await;
+            ended.map_err(|error| refused(format!("finish {}", self.name), error))?;
+            tokio::select! {
+                () = tokio::time::sleep(LOCK_PAUSE) => {}
+                () = context.cancelled() => return Err(ConnectorError::Stopped),
+            }
+        }
+        Ok(())
     }
 
     /// The statements that put the staging table in the place of the table. `None` if indexes would

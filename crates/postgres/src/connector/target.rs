@@ -250,7 +250,8 @@ impl Target for PostgresTarget {
             client.batch_execute(&rename).await.map_err(act)?;
         } else {
             let of = (&self.settings, load);
-            self.replacing().finish(&client, &staged, &begin, &self.ledger, of).await?;
+            let (replacing, context) = (self.replacing(), &self.shared.context);
+            replacing.finish(&client, &staged, &begin, &self.ledger, of, context).await?;
         }
         self.shared.pool.give_back(client);
         Ok(())
