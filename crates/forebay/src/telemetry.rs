@@ -7,6 +7,7 @@
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
 use crate::config::LogFormat;
@@ -17,14 +18,20 @@ use crate::exit::{Coded, Exit};
 /// # Errors
 /// `filter` is neither a level nor a filter (exit code 2).
 pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let usage =
+        format!("log = {filter:?}: expected a level or a filter such as info,forebay=debug");
+    // A word alone would be a target, whose events are the only ones logged.
+    for part in filter.split(',').map(str::trim).filter(|part| !part.contains(['=', '[', ':'])) {
+        if part.parse::<LevelFilter>().is_err() {
+            return Err(Coded::error(Exit::Usage, format!("{usage}; {part:?} is no level")));
+        }
+    }
     // It logs every error of a client as one of the server's, with what the client sent.
     let filter =
         &if filter.contains("s3s") { filter.to_owned() } else { format!("{filter},s3s=off") };
-    let filter = EnvFilter::builder().parse(filter).map_err(|error| {
-        let text =
-            format!("log = {filter:?}: expected a level or a filter such as info,forebay=debug");
-        Coded::wrap(Exit::Usage, text, error.into())
-    })?;
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| Coded::wrap(Exit::Usage, usage, error.into()))?;
     let terminal = std::io::stderr().is_terminal();
     let human = match format {
         LogFormat::Auto => terminal,

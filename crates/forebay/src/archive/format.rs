@@ -15,9 +15,11 @@ use serde_json::value::RawValue;
 /// Word that every manifest begins with.
 pub(super) const FORMAT: &str = "forebay-namespace";
 /// Version of the format that is written. Those before it are read.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// The first version with settings.
 const VERSION_OF_SETTINGS: u32 = 2;
+/// The first version whose manifest has its own digest.
+const VERSION_OF_DIGEST: u32 = 3;
 /// Maximum size of a manifest, in bytes.
 pub(super) const MANIFEST_SIZE_MAX: u64 = 128 << 10;
 /// Maximum number of files of an archive.
@@ -48,6 +50,10 @@ pub(crate) struct Manifest {
     /// The settings of the namespace of files; `None` if it had none, or the archive is of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) settings: Option<Settings>,
+    /// The SHA-256 of the bytes before this field, which is the last. `None` before it is written, and up
+    /// to version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
 }
 
 /// What a namespace of files may hold, and how it is labelled.
@@ -150,7 +156,37 @@ impl Target {
     }
 }
 
+/// The last field of a manifest, which has the digest of the bytes before.
+fn digest_field(before: &[u8]) -> String {
+    format!(",\"sha256\":\"{}\"}}", Digest::of(before))
+}
+
 impl Manifest {
+    /// The bytes of the manifest, with their digest.
+    ///
+    /// # Errors
+    /// None that can happen: all of its texts can be encoded.
+    pub(super) fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec(self)?;
+        // The brace that ends the object follows the digest.
+        text.pop();
+        let field = digest_field(&text);
+        text.extend_from_slice(field.as_bytes());
+        Ok(text)
+    }
+
+    /// Compares the bytes with the digest at their end.
+    fn check_digest(bytes: &[u8]) -> Result<(), String> {
+        let size = digest_field(&[]).len();
+        let at = bytes.len().saturating_sub(size);
+        let (before, field) = bytes.split_at(at);
+        if field == digest_field(before).as_bytes() {
+            Ok(())
+        } else {
+            Err("it is damaged: its SHA-256 does not match".to_owned())
+        }
+    }
+
     /// Reads a manifest.
     ///
     /// # Errors
@@ -173,6 +209,9 @@ impl Manifest {
             ));
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        if kind.version >= VERSION_OF_DIGEST || manifest.sha256.is_some() {
+            Self::check_digest(bytes)?;
+        }
         Namespace::parse(&manifest.namespace).map_err(|error| error.to_string())?;
         if let Some(settings) = &manifest.settings {
             if kind.version < VERSION_OF_SETTINGS {

@@ -260,7 +260,25 @@ fn settings_keep_the_rules_of_the_server_and_are_of_the_second_version() {
     assert_eq!(tagged(2, "a").unwrap().settings.unwrap().quota_bytes, Some(7));
     assert!(tagged(2, "").is_err(), "a tag without a name");
     assert!(tagged(1, "a").unwrap_err().contains("no settings"));
-    assert!(tagged(3, "a").unwrap_err().contains("newer forebay"));
+    assert!(tagged(3, "a").unwrap_err().contains("SHA-256"), "it has no digest");
+    assert!(tagged(4, "a").unwrap_err().contains("newer forebay"));
+}
+
+#[test]
+fn every_changed_byte_of_a_manifest_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = written(&dir, "n");
+    let path = root.join("manifest.json");
+    let whole = std::fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        let error = opened(&root).unwrap_err();
+        assert!(error.contains("manifest.json"), "byte {at}: {error}");
+    }
+    std::fs::write(&path, whole).unwrap();
+    opened(&root).unwrap();
 }
 
 #[test]

@@ -252,8 +252,9 @@ impl Writer {
             },
             documents: DocumentsPart { count: document_count, target, size, sha256 },
             settings,
+            sha256: None,
         };
-        let text = serde_json::to_vec(&manifest).map_err(|error| cannot_write(error.into()))?;
+        let text = manifest.encode().map_err(|error| cannot_write(error.into()))?;
         match output {
             Output::Tar { mut part, replace } => {
                 let to = part.as_file_mut();

@@ -34,8 +34,8 @@ the newest backup is stored. Everything that is written is read back before the 
 by S3, compared with its SHA-256.
 
 The certificate of a server with https:// is always verified: by the system's certificates, or by
-those of --ca-file, which can be the server's own certificate if it is self-signed. The host in the
-URL must be one that the certificate names.
+those of --ca-file, which can be the server's own certificate if it is self-signed and has
+basicConstraints=CA:FALSE. The host in the URL must be one that the certificate names.
 
 The target is a directory, which is created if it does not exist, or a prefix in a bucket of S3. One
 that holds something else is refused. A backup has the API keys and the master key: protect it like

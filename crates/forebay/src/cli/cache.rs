@@ -54,6 +54,10 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
 fn check(dir: &Path) -> anyhow::Result<Exit> {
     let inside = crate::layout::cache(dir);
     let dir = if inside.is_dir() { &inside } else { dir };
+    if !dir.join("log").is_dir() {
+        let text = format!("cannot check {}: there is no cache", dir.display());
+        return Err(Coded::error(Exit::Start, text));
+    }
     let mut damages = Vec::new();
     let checked = forebay_cache::check(&RealFs, dir, &mut |damage| {
         if damages.len() < DAMAGES_PRINTED {

@@ -114,18 +114,27 @@ fn new(args: &NewArgs) -> anyhow::Result<()> {
     let file = file(&args.data)?;
     let scopes: Vec<Scope> = args.scopes.iter().copied().map(Scope::from).collect();
     let (token, record) = file.add(&args.name, &scopes, &args.only)?;
-    if args.json {
+    let printed = if args.json {
         let mut value = describe(&record);
         value["key"] = token.reveal().into();
-        return out::json(&value);
-    }
-    out::note(format_args!(
-        "Key {} ({}) for {}: store it now, it cannot be shown again.",
-        record.id,
-        record.name,
-        words(&record),
-    ));
-    out::line(token.reveal())
+        out::json(&value)
+    } else {
+        out::note(format_args!(
+            "Key {} ({}) for {}: store it now, it cannot be shown again.",
+            record.id,
+            record.name,
+            words(&record),
+        ));
+        out::line(token.reveal())
+    };
+    // A key that no one has would only lock out requests without one.
+    printed.map_err(|error| match file.revoke(&record.id) {
+        Ok(_) => error.context("the key could not be printed, and was revoked"),
+        Err(also) => error.context(format!(
+            "the key could not be printed; revoke it: forebay key revoke {} ({also})",
+            record.id
+        )),
+    })
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {

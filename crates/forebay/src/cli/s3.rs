@@ -1,6 +1,6 @@
 //! `forebay s3 secret`.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use forebay_api::keys::{KeyFile, MasterKey};
 use serde_json::json;
 
@@ -47,7 +47,13 @@ fn secret(args: &SecretArgs) -> anyhow::Result<()> {
     let by_id = valid().find(|key| key.id == args.id);
     let mut named = valid().filter(|key| key.name == args.id);
     let by_name = named.next().filter(|_| named.next().is_none());
+    let count = valid().filter(|key| key.name == args.id).count();
     let Some(key) = by_id.or(by_name) else {
+        ensure!(
+            count < 2,
+            "{count} valid keys have the name {:?}; name one by its id, which forebay key list prints",
+            args.id
+        );
         bail!(
             "no valid key {:?} in {}; forebay key list prints the ids of all keys",
             args.id,

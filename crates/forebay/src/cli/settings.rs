@@ -31,7 +31,7 @@ pub(super) struct ServerArgs {
     /// Address and port to listen on; port 0 chooses a free port [default: 127.0.0.1:8090].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     listen: Option<String>,
-    /// Allow listening on other than loopback addresses with neither API keys nor TLS.
+    /// Allow listening on other than loopback addresses without API keys.
     #[arg(long, help_heading = HEADING)]
     insecure: bool,
     /// Number of worker threads; 0 uses one for each processor [default: 0].

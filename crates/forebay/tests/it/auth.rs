@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Server, run, run_ok, stderr};
+use crate::support::{Server, forebay, run, run_ok, stderr};
 
 fn new_key(dir: &tempfile::TempDir, name: &str, scope: &str) -> Value {
     let args = ["key", "new", "--name", name, "--scope", scope, "--json"];
@@ -87,6 +87,36 @@ fn listening_beyond_this_machine_unprotected_is_refused_with_the_remedies() {
     drop(server);
     new_key(&dir, "k", "admin");
     drop(Server::start(&dir, &["--listen", "0.0.0.0:0"]));
+}
+
+#[test]
+fn a_key_that_could_not_be_printed_is_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let made = forebay(&dir).args(["key", "new", "--name", "lost"]).stdout(full).output().unwrap();
+    assert!(!made.status.success() && stderr(&made).contains("was revoked"), "{}", stderr(&made));
+    let keys: serde_json::Value =
+        serde_json::from_str(&run_ok(&dir, &["key", "list", "--json"])).unwrap();
+    assert!(keys["keys"][0]["revoked"].is_string(), "{keys}");
+}
+
+#[test]
+fn a_word_that_is_no_log_level_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (log, is_right) in
+        [("debgu", false), ("info,hello", false), ("WARN", true), ("info,forebay=debug", true)]
+    {
+        let output = run(&dir, &["serve", "--log", log, "--listen", "192.0.2.1:1", "--insecure"]);
+        assert_eq!(output.status.code() != Some(2), is_right, "{log}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_check_of_a_directory_without_a_cache_finds_none_and_creates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&dir, &["cache", "check", "."]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
