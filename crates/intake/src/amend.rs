@@ -39,10 +39,7 @@ impl Intake {
     ) -> Result<Option<Arc<FileRecord>>, IntakeError> {
         let shared = &self.inner.shared;
         for _ in 0..ATTEMPTS_MAX {
-            // A version that is being amended is not erased.
-            let turn = shared.erasing.lock().await;
-            shared.wait_for_room().await?;
-            shared.catch_up().await?;
+            let turn = shared.version_turn().await?;
             let generation = shared.pending.lock().generation();
             let current = shared.stored(key)?.map(|(file, _)| file).filter(|file| file.id == id);
             let is_current = current.is_some();

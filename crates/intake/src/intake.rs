@@ -245,7 +245,7 @@ impl Intake {
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(applied)),
             reclaim: Mutex::new(()),
-            erasing: tokio::sync::Mutex::new(()),
+            version_changes: tokio::sync::Mutex::new(()),
             imaging: Mutex::new(()),
             reserve: Arc::clone(&reserve),
             verified: Mutex::new(Verified::now()),

@@ -50,8 +50,8 @@ pub(crate) struct Shared {
     pub(crate) applied: watch::Sender<Applied>,
     /// Held while blob files are removed, and while one is given its final name.
     pub(crate) reclaim: Mutex<()>,
-    /// Held while versions are erased, up to the entry that says so.
-    pub(crate) erasing: tokio::sync::Mutex<()>,
+    /// Held while versions are erased or amended, up to the entry that says so.
+    pub(crate) version_changes: tokio::sync::Mutex<()>,
     /// Held during a pass that frees space, and while an image is made.
     pub(crate) imaging: Mutex<()>,
     pub(crate) large_uploads: Semaphore,
@@ -191,6 +191,17 @@ impl Shared {
     pub(crate) fn hurry(&self) {
         self.applier.lock().hurry = true;
         self.work.notify_one();
+    }
+
+    /// Waits for the turn to erase or amend versions, and until the catalogue shows everything appended
+    /// before: what it says of a version then holds as long as the turn is held.
+    pub(crate) async fn version_turn(
+        &self,
+    ) -> Result<tokio::sync::MutexGuard<'_, ()>, IntakeError> {
+        let turn = self.version_changes.lock().await;
+        self.wait_for_room().await?;
+        self.catch_up().await?;
+        Ok(turn)
     }
 
     /// Waits until the catalogue shows everything appended before this call.

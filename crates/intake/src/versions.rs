@@ -175,9 +175,7 @@ impl Intake {
         let shared = &self.inner.shared;
         let mut erased = 0;
         for ids in ids.chunks(ERASED_MAX) {
-            let turn = shared.erasing.lock().await;
-            shared.wait_for_room().await?;
-            shared.catch_up().await?;
+            let turn = shared.version_turn().await?;
             let (mut found, mut freed) = (Vec::with_capacity(ids.len()), 0);
             for id in ids {
                 if let Some((version, _)) = shared.reader.version(&key.0, &key.1, *id)? {
@@ -211,9 +209,7 @@ impl Intake {
     ) -> Result<Option<VersionRecord>, IntakeError> {
         let shared = &self.inner.shared;
         for _ in 0..ATTEMPTS_MAX {
-            let turn = shared.erasing.lock().await;
-            shared.wait_for_room().await?;
-            shared.catch_up().await?;
+            let turn = shared.version_turn().await?;
             let generation = shared.pending.lock().generation();
             let current = shared.stored(key)?.map(|(file, _)| file);
             let is_current = current.as_ref().is_some_and(|file| file.id == id);

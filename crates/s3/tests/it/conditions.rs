@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::support::{Key, Server};
+use crate::support::{Key, Server, completion};
 
 async fn with_objects() -> (Server, Key) {
     let server = Server::start();
@@ -51,10 +51,7 @@ async fn a_completed_upload_overwrites_only_what_its_conditions_permit() {
     let target = format!("/data/k?partNumber=1&uploadId={id}");
     let part = server.call(&key, "PUT", &target, &[], "part").await;
     let etag = part.header("etag").unwrap();
-    let xml = format!(
-        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
-         </CompleteMultipartUpload>"
-    );
+    let xml = completion(&[(1, etag)]);
     let length = xml.len().to_string();
     let complete = async |name, value| {
         let headers = [("content-length", length.as_str()), (name, value)];

@@ -4,6 +4,7 @@
 
 mod conditions;
 mod objects;
+mod parts;
 mod presigned;
 mod security;
 mod support;

@@ -222,3 +222,20 @@ pub(crate) fn presign_with(
     let signature = signature(key, &canonical, &time);
     format!("{path}?{query}&X-Amz-Signature={signature}")
 }
+
+/// A server with the bucket `data`, and a key for everything.
+pub(crate) async fn with_bucket() -> (Server, Key) {
+    let server = Server::start();
+    let key = server.all();
+    assert_eq!(server.call(&key, "PUT", "/data", &[], "").await.status, 200);
+    (server, key)
+}
+
+/// The list of parts that completes an upload: their numbers and ETags.
+pub(crate) fn completion(parts: &[(u32, &str)]) -> String {
+    let part = |(number, etag): &(u32, &str)| {
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+    };
+    let parts: String = parts.iter().map(part).collect();
+    format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>")
+}

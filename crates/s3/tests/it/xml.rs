@@ -4,14 +4,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use ring::digest;
 
-use crate::support::{Answer, Key, Server, sign};
-
-async fn with_bucket() -> (Server, Key) {
-    let server = Server::start();
-    let key = server.all();
-    server.call(&key, "PUT", "/data", &[], "").await;
-    (server, key)
-}
+use crate::support::{Answer, Key, Server, sign, with_bucket};
 
 /// Sends XML whose digest is signed.
 async fn send(server: &Server, key: &Key, method: &str, target: &str, xml: &str) -> Answer {
