@@ -30,6 +30,7 @@ mod id;
 mod image;
 mod options;
 mod queue;
+mod replay;
 mod shorten;
 mod status;
 mod table;

@@ -27,7 +27,7 @@ use crate::table::{Job, State, Table};
 use crate::workers::Workers;
 
 /// Jobs whose end may be recorded at once.
-const ENDINGS_MAX: usize = 1_024;
+pub(crate) const ENDINGS_MAX: u32 = 1_024;
 /// Changes that a slow observer may be behind.
 const CHANGES_MAX: usize = 4_096;
 
@@ -206,7 +206,7 @@ impl Queue {
             stopped: Notify::new(),
             committer: Mutex::new(None),
             dispatcher: Mutex::new(None),
-            endings: Semaphore::new(ENDINGS_MAX),
+            endings: Semaphore::new(ENDINGS_MAX as usize),
             shorten_from: AtomicU64::new(0),
             _lock: lock,
             options,

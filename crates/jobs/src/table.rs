@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_log::{Appended, Lsn};
+use forebay_log::Lsn;
 
-use crate::format::{End, Entry, How, Kept, KeptState, Key, StoredBody, Submitted};
+use crate::format::{Key, StoredBody, Submitted};
 use crate::id::JobId;
 use crate::status::{EndCounts, Priority, Status};
 use crate::workers::Control;
@@ -183,6 +183,7 @@ pub(crate) struct Table {
 impl Table {
     /// Adds a job that waits.
     pub(crate) fn add(&mut self, id: JobId, job: Job) {
+        self.remove(id);
         if let Some(key) = job.key {
             self.by_key.insert(key.key, id);
         }
@@ -190,12 +191,18 @@ impl Table {
         self.open.insert((job.submitted_ms, id));
         self.jobs.insert(id, job);
         if let State::Waiting { due_ms } = state {
-            self.wait(id, due_ms);
+            self.place(id, due_ms);
         }
     }
 
     /// Lets a job wait for its turn, or for a time.
     pub(crate) fn wait(&mut self, id: JobId, due_ms: u64) {
+        self.leave(id);
+        self.place(id, due_ms);
+    }
+
+    /// Adds a job that is in no place to those that wait.
+    fn place(&mut self, id: JobId, due_ms: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = State::Waiting { due_ms };
         if due_ms == 0 {
@@ -205,12 +212,27 @@ impl Table {
         }
     }
 
-    /// Removes a job from those that wait.
-    pub(crate) fn unwait(&mut self, id: JobId) {
+    /// Takes a job out of the place where it is; its next state is to be set by the caller.
+    pub(crate) fn leave(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
-        if let State::Waiting { due_ms } = job.state {
-            self.due.remove(&(due_ms, id));
-            self.ready[job.priority.index()].retain(|waiting| *waiting != id);
+        match job.state {
+            State::Waiting { due_ms: 0 } => {
+                let ready = &mut self.ready[job.priority.index()];
+                if ready.front() == Some(&id) {
+                    ready.pop_front();
+                } else {
+                    ready.retain(|waiting| *waiting != id);
+                }
+            }
+            State::Waiting { due_ms } => {
+                self.due.remove(&(due_ms, id));
+            }
+            State::Ended { at_ms, status, .. } => {
+                if self.ended.remove(&(at_ms, id)) {
+                    self.ended_counts.subtract(status);
+                }
+            }
+            State::Running(_) | State::Ending { .. } => {}
         }
     }
 
@@ -227,10 +249,13 @@ impl Table {
 
     /// Marks a job as ended.
     pub(crate) fn end(&mut self, id: JobId, status: Status, at_ms: u64, result: (Lsn, usize)) {
+        self.leave(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = State::Ended { status, at_ms, result };
         // A failed one may be queued again.
-        if status != Status::Failed {
+        if status == Status::Failed {
+            self.open.insert((job.submitted_ms, id));
+        } else {
             self.open.remove(&(job.submitted_ms, id));
         }
         self.ended.insert((at_ms, id));
@@ -259,13 +284,9 @@ impl Table {
 
     /// Forgets a job.
     pub(crate) fn remove(&mut self, id: JobId) -> Option<Job> {
-        self.unwait(id);
+        self.leave(id);
         let job = self.jobs.remove(&id)?;
         self.open.remove(&(job.submitted_ms, id));
-        if let State::Ended { at_ms, status, .. } = job.state {
-            self.ended.remove(&(at_ms, id));
-            self.ended_counts.subtract(status);
-        }
         if let Some(key) = job.key
             && self.by_key.get(&key.key) == Some(&id)
         {
@@ -276,14 +297,26 @@ impl Table {
 
     /// Queues a job that has ended again.
     pub(crate) fn queue_again(&mut self, id: JobId) {
+        self.leave(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let State::Ended { at_ms, status, .. } = job.state {
-            self.ended.remove(&(at_ms, id));
-            self.ended_counts.subtract(status);
-        }
         (job.attempts, job.crashes, job.is_suspect) = (0, 0, true);
         self.open.insert((job.submitted_ms, id));
-        self.wait(id, 0);
+        self.place(id, 0);
+    }
+
+    pub(crate) fn has_ended(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.status().is_ended())
+    }
+
+    /// Whether a job runs, and no entry says yet how its attempt ended.
+    pub(crate) fn is_running(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| matches!(job.state, State::Running(_)))
+    }
+
+    /// Whether a job waits or runs, and no entry says yet that it has ended.
+    pub(crate) fn is_open(&self, id: JobId) -> bool {
+        let state = self.jobs.get(&id).map(|job| &job.state);
+        matches!(state, Some(State::Waiting { .. } | State::Running(_)))
     }
 
     /// The jobs that run.
@@ -293,106 +326,6 @@ impl Table {
             _ => None,
         });
         running.collect()
-    }
-
-    /// Applies an entry of the log.
-    ///
-    /// * `at`: the position of the entry, and the one after it.
-    pub(crate) fn replay(&mut self, id: JobId, at_ms: u64, entry: &Entry<'_>, at: (Lsn, Lsn)) {
-        match entry {
-            Entry::Submitted(submitted) => {
-                self.add(id, Job { stated: at, ..Job::new(submitted, at_ms) });
-            }
-            Entry::Kept(kept) => {
-                self.remove(id);
-                let job = Job::new(&kept.submitted, kept.submitted_ms);
-                let Kept { attempts, crashes, started_ms, .. } = *kept;
-                let job = Job { stated: at, attempts, crashes, started_ms, ..job };
-                match &kept.state {
-                    KeptState::Waiting { due_ms, reason } => {
-                        let state = State::Waiting { due_ms: *due_ms };
-                        self.add(id, Job { state, reason: (*reason).into(), ..job });
-                    }
-                    KeptState::Ended(end) => {
-                        self.add(id, job);
-                        self.replay_end(id, at_ms, end, at.0);
-                    }
-                }
-            }
-            Entry::Forgotten => {
-                self.remove(id);
-            }
-            Entry::QueuedAgain => self.queue_again(id),
-            Entry::Started { attempt } => {
-                self.unwait(id);
-                let Some(job) = self.jobs.get_mut(&id) else { return };
-                job.crashes += u32::from(matches!(job.state, State::Running(_)));
-                (job.attempts, job.started_ms) = (*attempt, at_ms);
-                job.state = State::Running(Arc::default());
-            }
-            Entry::Postponed { attempt, due_ms, reason } => {
-                self.unwait(id);
-                let Some(job) = self.jobs.get_mut(&id) else { return };
-                (job.attempts, job.crashes) = (*attempt, 0);
-                job.reason = (*reason).into();
-                self.wait(id, *due_ms);
-            }
-            Entry::Ended { attempts, end } => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.attempts = *attempts;
-                }
-                self.replay_end(id, at_ms, end, at.0);
-            }
-        }
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.changes += 1;
-        }
-    }
-
-    fn replay_end(&mut self, id: JobId, at_ms: u64, end: &End<'_>, lsn: Lsn) {
-        self.unwait(id);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.reason = end.reason.into();
-        let status = match end.how {
-            How::Completed => Status::Completed,
-            How::Failed => Status::Failed,
-            How::Cancelled => Status::Cancelled,
-        };
-        self.end(id, status, at_ms, (lsn, end.result.len()));
-    }
-
-    /// Looks for jobs in the entries that state them again.
-    ///
-    /// * `stated`: each with what it was then, which has to be true still of where it is stated.
-    pub(crate) fn restate(&mut self, stated: &[(JobId, Job, Appended)]) {
-        for (id, before, appended) in stated {
-            let Some(job) = self.jobs.get_mut(id) else { continue };
-            if job.stated == before.stated {
-                job.stated = (appended.lsn, appended.end);
-            }
-            if let (State::Ended { result, .. }, State::Ended { result: earlier, .. }) =
-                (&mut job.state, &before.state)
-                && result == earlier
-            {
-                result.0 = appended.lsn;
-            }
-        }
-    }
-
-    /// Lets the jobs that were running when the process ended wait again. Any that has not ended may be
-    /// what ended it.
-    pub(crate) fn recover(&mut self) {
-        for (_, id) in &self.open {
-            if let Some(job) = self.jobs.get_mut(id) {
-                job.is_suspect = true;
-            }
-        }
-        for (id, _) in self.running_jobs() {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.crashes += 1;
-            }
-            self.wait(id, 0);
-        }
     }
 
     /// Moves jobs whose time has come to those that are ready; returns when the next one is due.
@@ -493,7 +426,6 @@ mod tests {
         let mut table = Table::default();
         let key = Some(Key { key: [7; 16], fingerprint: [0; 16] });
         table.add(JobId(1), Job { key, ..job(Priority::Normal, "x") });
-        table.unwait(JobId(1));
         table.wait(JobId(1), 50);
         assert_eq!(table.make_ready(49, 100), Some(50));
         assert_eq!(table.next(|_| true), None);

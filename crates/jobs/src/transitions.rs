@@ -137,14 +137,10 @@ impl Inner {
             }
             match Arc::clone(&self).cancel_waiting(id).await {
                 // It was started meanwhile.
-                Err(JobError::Status { status: "running", .. }) if self.is_running(id) => {}
+                Err(JobError::Status { status: "running", .. }) if self.lock().is_running(id) => {}
                 cancelled => return cancelled,
             }
         }
-    }
-
-    fn is_running(&self, id: JobId) -> bool {
-        matches!(self.lock().jobs.get(&id), Some(Job { state: State::Running(_), .. }))
     }
 
     async fn cancel_waiting(self: Arc<Self>, id: JobId) -> Result<Status, JobError> {
@@ -157,7 +153,7 @@ impl Inner {
             &entry,
             |table| allow(table, id, needed, |status| status == Status::Queued),
             |table, appended| {
-                table.unwait(id);
+                table.leave(id);
                 if let Some(job) = table.jobs.get_mut(&id) {
                     job.state = State::Ending { end: appended.end };
                 }

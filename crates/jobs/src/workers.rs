@@ -27,8 +27,9 @@ use crate::error::BodyError;
 use crate::format::{self, End, Entry, How, RESULT_SIZE_MAX};
 use crate::id::JobId;
 use crate::options::DELAY_MAX;
-use crate::queue::Inner;
+use crate::queue::{ENDINGS_MAX, Inner};
 use crate::table::{Job, State};
+use crate::transitions::Refusal;
 
 /// How often old jobs are forgotten and a stalled log is tried again.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -344,9 +345,9 @@ impl Inner {
         let entry = format::encode(id, now_ms, &Entry::Ended { attempts, end });
         let appended = self.append_when(
             &entry,
-            |_| Ok::<(), ()>(()),
+            |table| if table.is_open(id) { Ok(()) } else { Err(()) },
             |table, appended| {
-                table.unwait(id);
+                table.leave(id);
                 if let Some(job) = table.jobs.get_mut(&id) {
                     job.state = State::Ending { end: appended.end };
                     job.reason = reason.into();
@@ -354,9 +355,14 @@ impl Inner {
                 appended
             },
         );
-        let Ok(appended) = appended.await else {
-            tracing::error!(job = %id, "cannot record the end of a job: it runs again after a restart");
-            return;
+        let appended = match appended.await {
+            Ok(appended) => appended,
+            // It has ended already.
+            Err(Refusal::By(())) => return,
+            Err(Refusal::Log(error)) => {
+                tracing::error!(job = %id, %error, "cannot record the end of a job: it runs again after a restart");
+                return;
+            }
         };
         let settled = self.settled(id, how, now_ms, (appended, result.len()));
         if let Err(error) = settled.await {
@@ -371,7 +377,8 @@ impl Inner {
         let entry = format::encode(id, self.clock.now_ms(), &entry);
         let postponed = self.append_when(
             &entry,
-            |_| Ok::<(), ()>(()),
+            // Only one of its attempt and of what closes the queue records how it stopped.
+            |table| if table.is_running(id) { Ok(()) } else { Err(()) },
             |table, _| {
                 if let Some(job) = table.jobs.get_mut(&id) {
                     job.attempts = attempt;
@@ -381,8 +388,12 @@ impl Inner {
                 table.wait(id, due_ms);
             },
         );
-        if postponed.await.is_err() {
-            tracing::error!(job = %id, "cannot record the delay of a job: it runs again after a restart");
+        match postponed.await {
+            Ok(()) => {}
+            Err(Refusal::By(())) => return,
+            Err(Refusal::Log(error)) => {
+                tracing::error!(job = %id, %error, "cannot record the delay of a job: it runs again after a restart");
+            }
         }
         self.announce(id);
         self.wake.notify_one();
@@ -440,22 +451,15 @@ impl Inner {
         } {
             tracing::error!(%error, "the dispatcher of the job queue failed");
         }
-        let all_stopped = async {
-            loop {
-                let stopped = self.stopped.notified();
-                if self.lock().running == 0 {
-                    return;
-                }
-                stopped.await;
-            }
-        };
-        if tokio::time::timeout(limit, all_stopped).await.is_err() {
+        if tokio::time::timeout(limit, self.all_stopped()).await.is_err() {
             for (id, control) in &running {
                 if let Some(task) = control.task.lock().take() {
                     tracing::warn!(job = %id, "a job did not stop in time; it runs again later");
                     task.abort();
                 }
             }
+            // The rest cannot be recorded: the log has no room.
+            tokio::time::timeout(TICK, self.all_stopped()).await.unwrap_or(());
         }
         let left = self.lock().running_jobs();
         for (id, _) in left {
@@ -469,6 +473,19 @@ impl Inner {
             }
             None => self.log.sync().map(drop),
         }
+    }
+
+    /// Completes when no worker runs, and how each attempt ended is recorded.
+    async fn all_stopped(&self) {
+        loop {
+            let stopped = self.stopped.notified();
+            if self.lock().running == 0 {
+                break;
+            }
+            stopped.await;
+        }
+        // An attempt that is no longer counted as running holds one until it is recorded.
+        drop(self.endings.acquire_many(ENDINGS_MAX).await);
     }
 }
 

@@ -105,6 +105,31 @@ fn long_jobs_leave_a_worker_to_the_others_and_running_ones_can_be_cancelled() {
 }
 
 #[test]
+fn a_job_that_completes_while_the_queue_is_closed_does_not_run_again() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(3).enable_all().build().unwrap();
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let (queue, options) = real(&dir);
+            let (running, _) = workers();
+            queue.start(running);
+            let first = submit(&queue, "finish").await.unwrap().id;
+            let second = submit(&queue, "finish").await.unwrap().id;
+            for id in [first, second] {
+                reaches(&queue, id, |status| status == Status::Running).await;
+            }
+            queue.close(Duration::from_secs(5)).await.unwrap();
+            assert_eq!(queue.stats().by_status, [0, 0, 2, 0, 0]);
+            drop(queue);
+            let clock = Arc::new(SystemClock::new());
+            let queue = Queue::open(Arc::new(RealFs), clock, options).unwrap();
+            assert_eq!(queue.stats().by_status, [0, 0, 2, 0, 0]);
+        });
+    }
+}
+
+#[test]
 fn an_interrupted_job_runs_again_and_the_attempt_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {

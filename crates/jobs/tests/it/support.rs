@@ -71,7 +71,8 @@ pub(crate) async fn submit(queue: &Queue, order: &str) -> Result<Submitted, Subm
 /// What workers did, by job: the number of runs, and the bytes of its body.
 pub(crate) type Effects = Arc<Mutex<BTreeMap<JobId, (u32, Vec<u8>)>>>;
 
-/// Reads the body of a job and does what its order says: `ok`, `bad`, `later`, `panic`, `wait`.
+/// Reads the body of a job and does what its order says: `ok`, `bad`, `later`, `panic`, `wait`,
+/// `finish` when it is stopped.
 pub(crate) struct Recorder(pub(crate) Effects);
 
 impl Worker for Recorder {
@@ -104,6 +105,10 @@ impl Worker for Recorder {
                 "wait" => {
                     job.stopped().await;
                     refused("it was stopped")
+                }
+                "finish" => {
+                    job.stopped().await;
+                    Outcome::Done(Vec::new())
                 }
                 _ => Outcome::Done(format!("{order}: {size}").into_bytes()),
             }
