@@ -40,6 +40,18 @@ pub(crate) fn encoded(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
+/// Returns a page that shows what was found, or with the status of a problem what the problem is.
+pub(crate) fn found_or_problem<T>(
+    found: Result<T, Problem>,
+    policy: &'static str,
+    page: impl FnOnce(&Result<T, String>) -> String,
+) -> Response {
+    let status = found.as_ref().err().map_or(StatusCode::OK, Problem::status);
+    let mut response = html(page(&found.map_err(Problem::into_message)), policy);
+    *response.status_mut() = status;
+    response
+}
+
 /// Returns a response that says no more than that the request was carried out.
 pub(crate) fn no_content() -> Response {
     let mut response = Response::new(Body::empty());

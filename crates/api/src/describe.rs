@@ -322,6 +322,14 @@ impl Operation {
         self
     }
 
+    /// Answers these statuses with a page that shows what is wrong, and, before the page is made, with a
+    /// [`ProblemBody`].
+    #[must_use]
+    pub(crate) fn error_pages(self, statuses: &[(u16, &str)]) -> Self {
+        let described = self.problems(statuses);
+        statuses.iter().fold(described, |described, (status, _)| described.or_words(*status, PAGE))
+    }
+
     /// Answers this status with JSON of one of two types.
     #[must_use]
     pub(crate) fn json_either<A: ToSchema, B: ToSchema>(mut self, status: u16, text: &str) -> Self {

@@ -21,6 +21,8 @@ const ABOUT: &str = "Events, stored unchanged, found by id, time and field, and 
 const SEVERITIES: [&str; 6] = ["informational", "low", "medium", "high", "critical", "fatal"];
 
 const MISSING: (u16, &str) = (404, "There is no such event");
+const BUSY: (u16, &str) = (429, "The limit events.reads_max is reached");
+const DAMAGED: (u16, &str) = (500, "What is stored is damaged; the server's log has the details");
 const CLOSED: (u16, &str) = (503, "The store accepts nothing; the message says why");
 
 /// Returns the document.
@@ -52,7 +54,7 @@ pub(super) fn document(witness: bool) -> OpenApi {
                 .parameters(conditions())
                 .parameter(query("cursor", Kind::Text, "Cursor of an earlier page"))
                 .words(200, PAGE, "The page")
-                .problems(&[(400, "A parameter is unknown")]),
+                .error_pages(&[(400, "A parameter is unknown or invalid"), BUSY, DAMAGED, CLOSED]),
         );
     let routes = proofs(routes);
     if witness { witnessing(routes).document() } else { routes.document() }

@@ -14,9 +14,9 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use super::Shared;
 use super::params::{Params, cursor_text};
 use super::problem::Problem;
-use crate::answer::{PAGE_WITH_FORMS, html, pairs};
+use crate::answer::{PAGE_WITH_FORMS, found_or_problem, pairs};
 use crate::blocking::on_thread;
-use crate::pages::{Field, Row, SearchResult, events_page};
+use crate::pages::{Field, Row, events_page};
 
 /// Number of events on a page.
 const ROWS: usize = 50;
@@ -48,8 +48,9 @@ pub(super) async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
             Field { name, label, value: value.unwrap_or_default() }
         })
         .collect();
-    let found: SearchResult = find(&shared, asked).await.map_err(Problem::into_message);
-    html(events_page(&fields, &found), PAGE_WITH_FORMS)
+    found_or_problem(find(&shared, asked).await, PAGE_WITH_FORMS, |found| {
+        events_page(&fields, found)
+    })
 }
 
 async fn find(

@@ -33,7 +33,8 @@ pub(super) fn document() -> OpenApi {
         Routes::new("Forebay inventories").tag(TAG, ABOUT).get("/v1/inventories", list()).get(
             "/v1/inventories/page",
             Operation::new(TAG, "list_inventories_page", "Get the inventories as a page")
-                .words(200, PAGE, "The page"),
+                .words(200, PAGE, "The page")
+                .error_pages(&[DAMAGED, CLOSED]),
         );
     queries(changes(routes)).document()
 }
@@ -85,8 +86,14 @@ fn queries(routes: Routes) -> Routes {
             &at("page"),
             named("get_inventory_page", "Get a prefix as a page")
                 .parameters([prefix(), sort(), offset()])
-                .words(200, PAGE, "The page, or an error page")
-                .problems(&[(400, "A parameter is unknown")]),
+                .words(200, PAGE, "The page")
+                .error_pages(&[
+                    (400, "A parameter is unknown or invalid"),
+                    (404, "There is no such inventory, build or prefix"),
+                    BUSY,
+                    DAMAGED,
+                    CLOSED,
+                ]),
         )
         .get(
             &at("prefix"),

@@ -17,7 +17,7 @@ use super::Shared;
 use super::params::Params;
 use super::read::{all, measured};
 use super::registry::Name;
-use crate::answer::{PAGE, html, moved};
+use crate::answer::{PAGE, found_or_problem, moved};
 use crate::blocking::on_thread;
 use crate::pages::{Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page};
 use crate::problem::Problem;
@@ -60,7 +60,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         });
         Ok(listed.collect())
     });
-    html(inventories_page(&listed.await.map_err(Problem::into_message)), PAGE)
+    found_or_problem(listed.await, PAGE, inventories_page)
 }
 
 pub(super) async fn index(
@@ -74,7 +74,7 @@ pub(super) async fn index(
         Err(problem) => (Err(problem), "?".to_owned()),
     };
     measured("page", begun);
-    html(inventory_page(&shown, &found.map_err(Problem::into_message)), PAGE)
+    found_or_problem(found, PAGE, |found| inventory_page(&shown, found))
 }
 
 async fn look(shared: &Arc<Shared>, name: &Name, uri: &Uri) -> Result<Browsed, Problem> {

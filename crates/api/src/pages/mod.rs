@@ -22,7 +22,7 @@ mod tests;
 pub(crate) use api::{Health, State, shell_api};
 pub(crate) use docs::docs_page;
 pub(crate) use documents::{DocumentsRow, namespaces_page, schema_page};
-pub(crate) use events::{Field, Row, SearchResult, events_page};
+pub(crate) use events::{Field, Row, events_page};
 pub(crate) use inventory::{
     Browsed, Cell, Child, Figures, Link, Listed, inventories_page, inventory_page,
 };

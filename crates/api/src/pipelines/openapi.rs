@@ -30,11 +30,9 @@ pub(super) fn document() -> OpenApi {
         )
         .get(
             "/v1/pipelines/page",
-            operation("list_pipelines_page", "Get the pipelines as a page").words(
-                200,
-                PAGE,
-                "The page, or an error page",
-            ),
+            operation("list_pipelines_page", "Get the pipelines as a page")
+                .words(200, PAGE, "The page")
+                .error_pages(&[CLOSED]),
         )
         .get(
             "/v1/pipelines/{name}",

@@ -21,7 +21,7 @@ use super::catalogue::Name;
 use super::now_ms;
 use super::runner::Refused;
 use super::{Shared, clock, unremembered};
-use crate::answer::{PAGE, answer, html, json, moved, pairs};
+use crate::answer::{PAGE, answer, found_or_problem, json, moved, pairs};
 use crate::blocking::on_thread;
 use crate::pages::{PipelineRow, pipelines_page};
 use crate::problem::Problem;
@@ -252,5 +252,5 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Response {
         let rows = all(&shared)?.iter().map(|one| PipelineRow::of(&value!(one))).collect();
         Ok((rows, shared.catalogue.dir().display().to_string()))
     });
-    html(pipelines_page(&found.await.map_err(Problem::into_message)), PAGE)
+    found_or_problem(found.await, PAGE, pipelines_page)
 }

@@ -529,7 +529,10 @@ fn the_pages_show_what_is_there_and_need_a_key_where_keys_are_needed() {
     assert!(page.body.contains("<meter") && page.body.contains("by size"));
     let page = server.get("/v1/inventories/mine/page?prefix=a%2F&sort=objects").body;
     assert!(page.contains("prefix=a%2Fb%2F") && page.contains("Cost per month"), "{page}");
-    assert!(server.get("/v1/inventories/mine/page?prefix=zz/").body.contains("there is no prefix"));
+    let missing = server.get("/v1/inventories/mine/page?prefix=zz/");
+    assert!(missing.status == 404 && missing.body.contains("there is no prefix"), "{missing:?}");
+    assert_eq!(server.get("/v1/inventories/none/page").status, 404);
+    assert_eq!(server.get("/v1/inventories/mine/page?sort=bogus").status, 400);
     let metrics = server.get("/metrics").body;
     for name in [
         "forebay_inventory_queries_total",
