@@ -21,6 +21,7 @@
 
 mod body;
 mod check;
+mod close;
 mod endings;
 pub mod error;
 mod format;
@@ -29,6 +30,7 @@ pub mod fuzzing;
 mod id;
 mod image;
 mod options;
+mod outcomes;
 mod queue;
 mod replay;
 mod shorten;

@@ -16,25 +16,20 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_base::backoff::Backoff;
-use forebay_log::{CommitError, Lsn};
+use forebay_log::Lsn;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::body::BodyReader;
 use crate::error::BodyError;
-use crate::format::{self, End, Entry, How, RESULT_SIZE_MAX};
+use crate::format::{self, Entry};
 use crate::id::JobId;
-use crate::options::DELAY_MAX;
-use crate::queue::{ENDINGS_MAX, Inner};
+use crate::queue::Inner;
 use crate::table::{Job, State};
-use crate::transitions::Refusal;
 
 /// How often old jobs are forgotten and a stalled log is tried again.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
-/// A job that was running at this many crashes fails.
-const CRASHES_MAX: u32 = 3;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,8 +112,8 @@ impl Progress {
 }
 
 const GOING: u8 = 0;
-const CANCELLED: u8 = 1;
-const INTERRUPTED: u8 = 2;
+pub(crate) const CANCELLED: u8 = 1;
+pub(crate) const INTERRUPTED: u8 = 2;
 
 /// What others may do to a running job.
 #[derive(Debug, Default)]
@@ -135,7 +130,7 @@ impl Control {
         self.wished.notify_waiters();
     }
 
-    fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         // A job that was cancelled is not to continue after the next start.
         let going =
             self.wish.compare_exchange(GOING, INTERRUPTED, Ordering::AcqRel, Ordering::Acquire);
@@ -144,7 +139,13 @@ impl Control {
         }
     }
 
-    fn wish(&self) -> u8 {
+    /// Drops the attempt, if its worker was started. Returns whether it was.
+    pub(crate) fn abort(&self) -> bool {
+        let task = self.task.lock().take();
+        task.inspect(AbortHandle::abort).is_some()
+    }
+
+    pub(crate) fn wish(&self) -> u8 {
         self.wish.load(Ordering::Acquire)
     }
 }
@@ -153,9 +154,9 @@ impl Control {
 #[derive(Clone)]
 pub struct Running {
     id: JobId,
-    attempt: u32,
+    pub(crate) attempt: u32,
     order: Bytes,
-    control: Arc<Control>,
+    pub(crate) control: Arc<Control>,
     inner: Arc<Inner>,
 }
 
@@ -294,124 +295,6 @@ impl Inner {
         Some(begun)
     }
 
-    /// Records how an attempt ended.
-    async fn end_attempt(self: &Arc<Self>, running: &Running, outcome: Outcome) {
-        let (id, wish) = (running.id, running.control.wish());
-        let last = running.attempt > self.options.retries_max;
-        let (how, result, reason) = match outcome {
-            Outcome::Done(result) => (How::Completed, result, String::new()),
-            Outcome::Refused { result, reason } | Outcome::Again { result, reason }
-                if wish == CANCELLED =>
-            {
-                (How::Cancelled, result, reason)
-            }
-            Outcome::Refused { .. } | Outcome::Again { .. } if wish == INTERRUPTED => {
-                let attempt = running.attempt.saturating_sub(1);
-                self.postpone(id, attempt, 0, "the server was stopped").await;
-                return;
-            }
-            Outcome::Again { reason, .. } if !last => {
-                let delay = delay(self.options.retry_after, running.attempt);
-                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-                let due_ms = self.clock.now_ms().saturating_add(delay_ms).max(1);
-                self.lock().retries += 1;
-                metrics::counter!("forebay_jobs_retries_total").increment(1);
-                self.postpone(id, running.attempt, due_ms, &reason).await;
-                return;
-            }
-            Outcome::Refused { result, reason } | Outcome::Again { result, reason } => {
-                (How::Failed, result, reason)
-            }
-        };
-        let started_ms = self.lock().jobs.get(&id).map_or(0, |job| job.started_ms);
-        let took_ms = self.clock.now_ms().saturating_sub(started_ms);
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds of a job")]
-        metrics::histogram!("forebay_job_seconds").record(took_ms as f64 / 1e3);
-        self.end(id, how, result, &reason).await;
-    }
-
-    /// Records that a job has ended.
-    async fn end(self: &Arc<Self>, id: JobId, how: How, mut result: Vec<u8>, reason: &str) {
-        let mut reason = reason.to_owned();
-        if result.len() > RESULT_SIZE_MAX {
-            reason =
-                format!("{reason} (the result of {} bytes is too large to be kept)", result.len());
-            result.clear();
-        }
-        let reason = format::reason(reason.trim());
-        let now_ms = self.clock.now_ms();
-        let attempts = self.lock().jobs.get(&id).map_or(0, |job| job.attempts);
-        let end = End { how, result: &result, reason };
-        let entry = format::encode(id, now_ms, &Entry::Ended { attempts, end });
-        let appended = self.append_when(
-            &entry,
-            |table| if table.is_open(id) { Ok(()) } else { Err(()) },
-            |table, appended| {
-                table.leave(id);
-                if let Some(job) = table.jobs.get_mut(&id) {
-                    job.state = State::Ending { end: appended.end };
-                    job.reason = reason.into();
-                }
-                appended
-            },
-        );
-        let appended = match appended.await {
-            Ok(appended) => appended,
-            // It has ended already.
-            Err(Refusal::By(())) => return,
-            Err(Refusal::Log(error)) => {
-                tracing::error!(job = %id, %error, "cannot record the end of a job: it runs again after a restart");
-                return;
-            }
-        };
-        let settled = self.settled(id, how, now_ms, (appended, result.len()));
-        if let Err(error) = settled.await {
-            tracing::error!(job = %id, %error, "the end of a job may be lost: it may run again");
-        }
-    }
-
-    /// Lets a job wait for its next attempt.
-    async fn postpone(&self, id: JobId, attempt: u32, due_ms: u64, reason: &str) {
-        let reason = format::reason(reason);
-        let entry = Entry::Postponed { attempt, due_ms, reason };
-        let entry = format::encode(id, self.clock.now_ms(), &entry);
-        let postponed = self.append_when(
-            &entry,
-            // Only one of its attempt and of what closes the queue records how it stopped.
-            |table| if table.is_running(id) { Ok(()) } else { Err(()) },
-            |table, _| {
-                if let Some(job) = table.jobs.get_mut(&id) {
-                    job.attempts = attempt;
-                    job.crashes = 0;
-                    job.reason = reason.into();
-                }
-                table.wait(id, due_ms);
-            },
-        );
-        match postponed.await {
-            Ok(()) => {}
-            Err(Refusal::By(())) => return,
-            Err(Refusal::Log(error)) => {
-                tracing::error!(job = %id, %error, "cannot record the delay of a job: it runs again after a restart");
-            }
-        }
-        self.announce(id);
-        self.wake.notify_one();
-    }
-
-    /// Fails jobs that were running each time the process crashed.
-    pub(crate) async fn fail_crashed(self: &Arc<Self>) {
-        let crashed: Vec<JobId> = {
-            let table = self.lock();
-            let waiting = table.jobs.iter().filter(|(_, job)| !job.status().is_ended());
-            waiting.filter(|(_, job)| job.crashes >= CRASHES_MAX).map(|(id, _)| *id).collect()
-        };
-        for id in crashed {
-            let reason = format!("the process ended {CRASHES_MAX} times while the job was running");
-            self.end(id, How::Failed, Vec::new(), &reason).await;
-        }
-    }
-
     /// What is done once a second: a stalled log is tried again, old jobs are forgotten, the log is
     /// shortened.
     async fn keep_up(self: Arc<Self>) {
@@ -427,65 +310,6 @@ impl Inner {
         if let Err(error) = kept.await {
             tracing::error!(%error, "the upkeep of the job queue failed");
         }
-    }
-
-    /// Lets no further job start, and asks those that run to stop.
-    pub(crate) fn interrupt(&self) -> Vec<(JobId, Arc<Control>)> {
-        let running = {
-            let mut table = self.lock();
-            table.closed = true;
-            table.running_jobs()
-        };
-        running.iter().for_each(|(_, control)| control.interrupt());
-        self.wake.notify_one();
-        running
-    }
-
-    /// Ends everything: see [`Queue::close`](crate::Queue::close).
-    pub(crate) async fn close(&self, limit: Duration) -> Result<(), CommitError> {
-        let running = self.interrupt();
-        let dispatcher = self.dispatcher.lock().take();
-        if let Some(Err(error)) = match dispatcher {
-            Some(task) => Some(task.await),
-            None => None,
-        } {
-            tracing::error!(%error, "the dispatcher of the job queue failed");
-        }
-        if tokio::time::timeout(limit, self.all_stopped()).await.is_err() {
-            for (id, control) in &running {
-                if let Some(task) = control.task.lock().take() {
-                    tracing::warn!(job = %id, "a job did not stop in time; it runs again later");
-                    task.abort();
-                }
-            }
-            // The rest cannot be recorded: the log has no room.
-            tokio::time::timeout(TICK, self.all_stopped()).await.unwrap_or(());
-        }
-        let left = self.lock().running_jobs();
-        for (id, _) in left {
-            let attempts = self.lock().jobs.get(&id).map_or(1, |job| job.attempts);
-            self.postpone(id, attempts.saturating_sub(1), 0, "the server was stopped").await;
-        }
-        let committer = self.committer.lock().take();
-        match committer {
-            Some(committer) => {
-                forebay_base::blocking::spawn(move || committer.stop()).await.unwrap_or(Ok(()))
-            }
-            None => self.log.sync().map(drop),
-        }
-    }
-
-    /// Completes when no worker runs, and how each attempt ended is recorded.
-    async fn all_stopped(&self) {
-        loop {
-            let stopped = self.stopped.notified();
-            if self.lock().running == 0 {
-                break;
-            }
-            stopped.await;
-        }
-        // An attempt that is no longer counted as running holds one until it is recorded.
-        drop(self.endings.acquire_many(ENDINGS_MAX).await);
     }
 }
 
@@ -554,14 +378,4 @@ async fn attempt(running: &Running, worker: Option<Arc<dyn Worker>>) -> Outcome 
             Outcome::Again { result: Vec::new(), reason: "the attempt was dropped".to_owned() }
         }
     }
-}
-
-/// The delay after an attempt.
-fn delay(first: Duration, attempt: u32) -> Duration {
-    let mut backoff = Backoff::new(first, DELAY_MAX);
-    let mut delay = first;
-    for _ in 0..attempt.min(20) {
-        delay = backoff.delay();
-    }
-    delay
 }
