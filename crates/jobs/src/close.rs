@@ -1,6 +1,6 @@
 //! Closes a queue: running jobs are interrupted, and what remains of them is recorded.
 //!
-//! Invariant: nothing is recorded of a job any more once its queue is closed.
+//! Invariant: an attempt that stopped in time has its outcome in the log before that is closed.
 
 use std::sync::Arc;
 use std::time::Duration;

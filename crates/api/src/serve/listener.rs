@@ -102,7 +102,7 @@ async fn accept(
                     refused = 0;
                 }
                 app.metrics.connections.fetch_add(1, Relaxed);
-                if enter(&app, connections_max).await {
+                if enter(&app, peer, connections_max).await {
                     take(Arc::clone(&app), stream, peer, tls.clone(), port.clone());
                 } else {
                     app.metrics.connections_refused.fetch_add(1, Relaxed);
@@ -116,12 +116,13 @@ async fn accept(
     }
 }
 
-/// Counts one more connection, if necessary in the place of an idle one.
-async fn enter(app: &App, connections_max: usize) -> bool {
+/// Counts one more connection, if necessary in the place of one that waits for its client.
+async fn enter(app: &App, peer: SocketAddr, connections_max: usize) -> bool {
     if app.stop.enter(connections_max) {
         return true;
     }
-    if app.connections.make_room(app.elapsed_ms()) == 0 {
+    let by = app.shares.of_address(peer.ip());
+    if app.connections.make_room(app.elapsed_ms(), &by, app.shares.percent()) == 0 {
         return false;
     }
     let deadline = Instant::now() + ROOM_LIMIT;

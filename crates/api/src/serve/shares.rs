@@ -57,6 +57,7 @@ pub(super) struct Shares {
     all: Share,
     max: usize,
     client_max: usize,
+    percent: usize,
     clients: Mutex<HashMap<Client, Weak<Share>>>,
 }
 
@@ -64,7 +65,12 @@ impl Shares {
     /// * `percent`: the part of the `max` slots that one client may use; at least one slot.
     pub(super) fn new(max: usize, percent: usize) -> Self {
         let client_max = (max.saturating_mul(percent) / 100).max(1);
-        Self { all: Share::default(), max, client_max, clients: Mutex::default() }
+        Self { all: Share::default(), max, client_max, percent, clients: Mutex::default() }
+    }
+
+    /// Returns the part that one client may use.
+    pub(super) fn percent(&self) -> usize {
+        self.percent
     }
 
     /// Returns the number of requests in progress.

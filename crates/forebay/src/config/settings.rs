@@ -138,8 +138,9 @@ settings! {
         tls_cert("server.tls_cert"): Option<PathBuf> = "";
         /// Private key in PEM.
         tls_key("server.tls_key"): Option<PathBuf> = "";
-        /// Maximum number of open connections. A further one replaces an idle connection. If none
-        /// is idle, it is refused with 503 and closed.
+        /// Maximum number of open connections. A further one replaces an idle connection, or a slow
+        /// one of an address that has more than client_share_max percent of them. If there is none,
+        /// it is refused with 503 and closed.
         connections_max("server.connections_max"): u32 = "4096";
         /// Maximum number of requests in progress. More are refused with 429 and Retry-After.
         requests_in_flight_max("server.requests_in_flight_max"): u32 = "1024";

@@ -100,6 +100,7 @@ fn a_client_that_has_only_just_stalled_is_not_cut() {
 fn idle_connections_of_the_greediest_client_are_closed_first_and_running_requests_never() {
     let registry = Registry::default();
     let (greedy, other) = (Arc::<Share>::default(), Arc::<Share>::default());
+    let newcomer = Arc::<Share>::default();
     let [busy, slow, first, second] = [1, 2, 4, 3].map(|ms| of_share(ms, Arc::clone(&greedy)));
     let idle = of_share(0, other);
     busy.request_begun(1);
@@ -110,12 +111,12 @@ fn idle_connections_of_the_greediest_client_are_closed_first_and_running_request
         registry.register(state);
     }
     let now_ms = 10_000;
-    assert_eq!(registry.make_room(100), 0, "none has waited for long");
+    assert_eq!(registry.make_room(100, &newcomer, 100), 0, "none has waited for long");
     let mut order = Vec::new();
-    while registry.make_room(now_ms) > 0 {
+    while registry.make_room(now_ms, &newcomer, 100) > 0 {
         let at = all.iter().position(|state| state.is_cut()).unwrap();
         assert_eq!(all[at].check(now_ms, DEADLINES), Err(Overdue::Crowded));
-        assert_eq!(registry.make_room(now_ms), 1, "one is on its way out");
+        assert_eq!(registry.make_room(now_ms, &newcomer, 100), 1, "one is on its way out");
         registry.forget(all[at]);
         order.push(at);
         all[at].request_begun(now_ms);
@@ -123,6 +124,25 @@ fn idle_connections_of_the_greediest_client_are_closed_first_and_running_request
         assert!(all[at].check(now_ms, DEADLINES).is_ok(), "a request that came stays");
     }
     assert_eq!(order, [3, 2, 4, 1], "the second, the first, another's, then the slow one");
+}
+
+#[test]
+fn an_address_with_more_than_its_share_makes_room_for_others_in_the_middle_of_requests() {
+    let registry = Registry::default();
+    let (greedy, other) = (Arc::<Share>::default(), Arc::<Share>::default());
+    let [first, second, third] = [1, 2, 3].map(|ms| of_share(ms, Arc::clone(&greedy)));
+    let modest = of_share(0, Arc::clone(&other));
+    for state in [&first, &second, &third, &modest] {
+        registry.register(state);
+        state.request_begun(10_000);
+        state.want_body(10_000);
+    }
+    third.have_body();
+    assert_eq!(registry.make_room(10_001, &greedy, 50), 0, "its own connections are no room");
+    assert_eq!(registry.make_room(10_001, &other, 75), 0, "three of four are within the share");
+    assert_eq!(registry.make_room(10_001, &other, 74), 1);
+    let cut = [&first, &second, &third, &modest].map(|state| state.is_cut());
+    assert_eq!(cut, [true, false, false, false], "one that waits for its client");
 }
 
 #[test]
