@@ -5,8 +5,8 @@
 //! - What a call returns is as durable as configured.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -60,8 +60,12 @@ pub(crate) struct Inner {
     pub(crate) endings: Semaphore,
     /// Size of the log, in bytes, below which it is not shortened: more after that failed.
     pub(crate) shorten_from: AtomicU64,
+    pub(crate) held_from: OnceLock<HeldFrom>,
     _lock: Box<dyn Lock>,
 }
+
+/// Returns the position from which the log is needed by a follower; `None` if it is not.
+pub(crate) struct HeldFrom(pub(crate) Box<dyn Fn() -> Option<u64> + Send + Sync>);
 
 /// A job to be submitted.
 #[derive(Debug)]
@@ -208,6 +212,7 @@ impl Queue {
             dispatcher: Mutex::new(None),
             endings: Semaphore::new(ENDINGS_MAX as usize),
             shorten_from: AtomicU64::new(0),
+            held_from: OnceLock::new(),
             _lock: lock,
             options,
         };
@@ -228,6 +233,15 @@ impl Queue {
         *self.inner.committer.lock() = Some(self.inner.log.start_committer());
         let task = tokio::spawn(crate::workers::dispatch(Arc::clone(&self.inner), workers));
         *self.inner.dispatcher.lock() = Some(task);
+    }
+
+    /// Keeps the log from a position on, however long it gets, for one who follows the ends of jobs
+    /// ([`endings`](Self::endings)).
+    ///
+    /// * `from`: that position; `None` if it is not needed. Called often, and must not block.
+    pub fn hold_log(&self, from: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        let from = HeldFrom(Box::new(from));
+        self.inner.held_from.get_or_init(|| from);
     }
 
     /// Runs the job whose turn it is to its end, without threads, so that the same calls have the same

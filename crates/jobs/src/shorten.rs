@@ -1,7 +1,10 @@
 //! Forgets old jobs, and truncates what the log says of them.
 //!
-//! Invariant: before the log is truncated, everything known is stated behind the truncation, and on
-//! stable storage. An interruption leaves both, and replaying both gives the same.
+//! Invariants:
+//! - Before the log is truncated, everything known is stated behind the truncation, and on stable storage. An
+//!   interruption leaves both, and replaying both gives the same.
+//! - What a follower has not read is not truncated, unless it is further behind than its own limit.
+//! - A job that was forgotten is not known after an opening either.
 
 use std::sync::atomic::Ordering;
 
@@ -20,13 +23,13 @@ const ROUNDS_MAX: usize = 10_000;
 const SHORT: u64 = 16 << 20;
 
 impl Inner {
-    /// Forgets jobs that ended long ago, and the oldest of too many. No entry says so: an opening comes to
-    /// the same conclusion.
+    /// Forgets jobs that ended long ago, and the oldest of too many. Blocks. What the log does not take now is
+    /// forgotten later.
     pub(crate) fn forget_old(&self) {
         let now_ms = self.clock.now_ms();
         let ms = |of: std::time::Duration| u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
         let kept = (ms(self.options.ended_kept), ms(self.options.failed_kept));
-        let mut files = Vec::new();
+        let (mut files, mut end) = (Vec::new(), None);
         {
             let mut table = self.lock();
             let many = table.ended.len().saturating_sub(self.options.ended_max);
@@ -44,13 +47,20 @@ impl Inner {
             });
             let old: Vec<JobId> = old.map(|(_, (_, id))| *id).collect();
             for id in old {
+                let entry = format::encode(id, now_ms, &Entry::Forgotten);
+                let Ok(appended) = self.log.try_append(&[&entry]) else { break };
+                end = Some(appended.end);
                 if let Some(Body::File { size, .. }) = table.remove(id).map(|job| job.body) {
                     files.push((id, size));
                 }
             }
         }
-        for (id, size) in files {
-            self.bodies.remove(id, size);
+        // A failure leaves the files to the next opening.
+        if let Some(end) = end
+            && !files.is_empty()
+            && self.log.sync_to(end).is_ok()
+        {
+            files.into_iter().for_each(|(id, size)| self.bodies.remove(id, size));
         }
     }
 
@@ -63,7 +73,11 @@ impl Inner {
         }
         // A walk over all jobs, under their lock: only where the log is long.
         let needed: u64 = self.lock().jobs.values().map(Job::stated_size).sum();
-        if size < 2 * needed {
+        // What a follower has not read stays, and stating all jobs again for a part of the log pays only if that is
+        // large.
+        let from = self.held_from().unwrap_or(self.log.end());
+        let removable = from.0.saturating_sub(self.log.start().0);
+        if removable < 2 * needed || removable < size / 2 {
             return;
         }
         let shortened = self.shorten();
@@ -75,7 +89,12 @@ impl Inner {
         }
     }
 
-    /// States every job again, and truncates the log before that. Blocks.
+    /// Position from which a follower still needs the log.
+    fn held_from(&self) -> Option<Lsn> {
+        self.held_from.get().and_then(|held| (held.0)()).map(Lsn)
+    }
+
+    /// States every job again, and truncates the log before that, but for what a follower needs. Blocks.
     pub(crate) fn shorten(&self) -> Result<(), JobError> {
         let mark = self.log.end();
         let ids: Vec<JobId> = self.lock().jobs.keys().copied().collect();
@@ -87,6 +106,7 @@ impl Inner {
         self.log.sync().map_err(|source| JobError::Commit { id, source })?;
         // Only now can they be read there.
         self.lock().restate(&stated);
+        let mark = self.held_from().map_or(mark, |held| held.min(mark));
         // A failure leaves more of the log than is needed.
         if let Err(error) = self.log.truncate_before(mark) {
             tracing::warn!(%error, "cannot truncate the log of the job queue");

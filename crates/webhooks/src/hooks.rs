@@ -180,7 +180,8 @@ impl Hooks {
             source: source.name().to_owned(),
             log: source.log_id(),
             point: crate::event::Point { position: source.end(), item: 0 },
-            time_ms: 0,
+            // What a shortened log states again happened before.
+            time_ms: hook.created_ms,
         });
         let cursors = sources.collect();
         let created = self.inner.blocking(move |inner| {

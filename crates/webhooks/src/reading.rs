@@ -88,7 +88,7 @@ impl Reading {
                     ready.push_back(Found { what: What::Gap(gap), after: after.clone() });
                     after
                 }
-                None => begin(end, 0),
+                None => begin(end, inner.clock.now_ms()),
             };
             Part { source: number, scanned, ready }
         });

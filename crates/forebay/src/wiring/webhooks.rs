@@ -18,11 +18,13 @@ use crate::config::Config;
 use crate::layout;
 use crate::serve::Subsystem;
 
-/// Opens the webhooks in the data directory. From here on the intake keeps what they need.
+/// Opens the webhooks in the data directory. From here on the intake and the queue of jobs keep
+/// what they need.
 pub(super) fn open(config: &Config, intake: &Intake, jobs: &Queue) -> Arc<dyn Subsystem> {
     match hooks(config, intake, jobs) {
         Ok(hooks) => {
             intake.hold_log(hooks.needs("intake"));
+            jobs.hold_log(hooks.needs("jobs"));
             let stats = hooks.stats();
             tracing::info!(enabled = stats.enabled, disabled = stats.disabled, "webhooks open");
             Arc::new(Webhooks::new(hooks))

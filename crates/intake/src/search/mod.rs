@@ -299,6 +299,9 @@ impl Intake {
             return Err(IntakeError::Busy { what: "too many searches are running" });
         };
         let begun = Instant::now();
+        // Before anything is read: an index that catches up meanwhile would be described as newer than what was
+        // found in it.
+        let index = self.search_status()?;
         let mut page = Gathered::new(query.after.clone());
         for _ in 0..ROUNDS_MAX {
             let left = limit - page.files.len();
@@ -324,7 +327,7 @@ impl Intake {
             order: page.order,
             matches: page.matches,
             next: page.next,
-            index: self.search_status()?,
+            index,
         })
     }
 

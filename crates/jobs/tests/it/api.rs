@@ -1,6 +1,7 @@
 //! What callers see of a queue that runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_base::clock::{Clock as _, ManualClock, SystemClock};
@@ -200,7 +201,7 @@ fn ended_jobs_are_forgotten_after_their_time_and_the_oldest_of_too_many() {
     let (workers, _) = workers();
     let mut ids = Vec::new();
     block_on(async {
-        for order in ["bad", "ok", "ok", "ok", "ok"] {
+        for order in ["ok", "ok", "bad", "ok", "ok"] {
             ids.push(submit(&queue, order).await.unwrap().id);
             clock.advance(Duration::from_secs(1));
             queue.run_one(&workers).await;
@@ -215,14 +216,50 @@ fn ended_jobs_are_forgotten_after_their_time_and_the_oldest_of_too_many() {
     };
     let queue = open_with(&disk, &clock, few).unwrap();
     assert_eq!(known(&queue), ids[2..]);
+    // Whatever else is forgotten, and however many are kept.
+    block_on(queue.forget(ids[3])).unwrap();
     drop(queue);
-    let queue = open(&disk, &clock);
-    assert_eq!(known(&queue), ids, "what is forgotten is still in the log");
-    drop(queue);
+    assert_eq!(known(&open(&disk, &clock)), [ids[2], ids[4]]);
     clock.advance(Duration::from_secs(25 * 3600));
-    assert_eq!(known(&open(&disk, &clock)), ids[..1], "failed jobs are kept longer");
+    assert_eq!(known(&open(&disk, &clock)), ids[2..3], "failed jobs are kept longer");
     clock.advance(Duration::from_secs(7 * 24 * 3600));
     assert!(known(&open(&disk, &clock)).is_empty());
+}
+
+#[test]
+fn a_log_that_a_follower_needs_is_shortened_up_to_there() {
+    let (clock, disk) = (clock(), SimFs::new(1));
+    let small = Options { segment_size: 64 << 10, ..options() };
+    let queue = open_with(&disk, &clock, small).unwrap();
+    let (workers, _) = workers();
+    let begin = queue.acknowledged();
+    let needed = Arc::new(AtomicU64::new(begin));
+    let from = Arc::clone(&needed);
+    queue.hold_log(move || Some(from.load(Ordering::Relaxed)));
+    block_on(async {
+        for _ in 0..40 {
+            let large = body(&queue, &[7; 10_000]).unwrap();
+            let id = queue.submit(new("ok", Some(large))).await.unwrap().id;
+            while queue.run_one(&workers).await {}
+            queue.forget(id).await.unwrap();
+        }
+    });
+    let ends = |from: u64| {
+        let (mut at, mut count, mut lost) = (from, 0, false);
+        loop {
+            let found = queue.endings(at, u64::MAX).unwrap();
+            (count, lost) = (count + found.endings.len(), lost || found.lost.is_some());
+            if found.reached == at {
+                return (count, lost);
+            }
+            at = found.reached;
+        }
+    };
+    queue.shorten().unwrap();
+    assert_eq!(ends(begin), (40, false));
+    needed.store(queue.acknowledged(), Ordering::Relaxed);
+    queue.shorten().unwrap();
+    assert!(ends(begin).1, "what is no longer needed was truncated");
 }
 
 #[test]

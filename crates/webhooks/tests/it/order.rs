@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_webhooks::{Change, DeliveryFilter, DeliveryState, Filter, SendError};
 
-use crate::support::{World, answered, block_on, name_in, options};
+use crate::support::{START_MS, World, answered, block_on, name_in, options};
 
 #[test]
 fn events_are_sent_once_in_order_from_the_creation_on() {
@@ -50,6 +50,20 @@ fn only_what_the_filter_selects_is_sent_and_the_rest_is_not_looked_at_again() {
         let files = view.cursors.iter().find(|cursor| cursor.source == "intake").unwrap();
         assert_eq!((files.position, files.behind), (2_000, 0));
         assert_eq!(world.hooks.needs_from("intake"), Some(2_000));
+    });
+}
+
+#[test]
+fn what_ended_before_the_creation_is_not_sent_when_the_log_states_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::new(dir.path());
+    block_on(async {
+        let id = world.create(Filter::default()).await;
+        world.jobs.restate("job.completed", "before", START_MS - 1_000);
+        world.run(id, 3).await;
+        world.jobs.restate("job.completed", "after", START_MS + 1_000);
+        world.run(id, 3).await;
+        assert_eq!(world.receiver.names(), ["after"]);
     });
 }
 

@@ -39,20 +39,34 @@ impl Memory {
 
     /// Appends an event; returns its id.
     pub(crate) fn add(&self, kind: &'static str, namespace: &str, name: &str) -> String {
+        self.append(kind, (namespace, name), None)
+    }
+
+    /// Appends an event of before, as a log that is shortened does.
+    pub(crate) fn restate(&self, kind: &'static str, name: &str, time_ms: u64) -> String {
+        self.append(kind, ("", name), Some(time_ms))
+    }
+
+    fn append(
+        &self,
+        kind: &'static str,
+        (namespace, name): (&str, &str),
+        before_ms: Option<u64>,
+    ) -> String {
         let mut items = self.items.lock();
         let position = items.len() as u64 * STEP;
         let id = event_id(&[self.name.as_bytes(), &position.to_le_bytes()]);
         items.push(Item::Event(Box::new(Event {
             id: id.clone(),
             kind,
-            time_ms: START_MS + position,
+            time_ms: before_ms.unwrap_or(START_MS + position),
             namespace: Some(namespace.to_owned()),
             name: Some(name.to_owned()),
             before: None,
             data: RawValue::from_string(format!("{{\"name\":\"{name}\"}}")).unwrap(),
             at: Point { position, item: 0 },
             next: Point { position: position + STEP, item: 0 },
-            is_restated: false,
+            is_restated: before_ms.is_some(),
         })));
         self.end.send_replace(position + STEP);
         id
