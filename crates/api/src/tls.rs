@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use forebay_base::error_chain::chain;
 use parking_lot::Mutex;
 
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{Error, ServerConfig};
 
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,15 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// Certificate and key do not match.
+    /// The key belongs to another certificate.
+    #[error("the private key in {} does not belong to the certificate in {}", key.display(), cert.display())]
+    Mismatch {
+        /// The certificate file.
+        cert: PathBuf,
+        /// The key file.
+        key: PathBuf,
+    },
+    /// The certificate or the key cannot be used.
     #[error("{} and {} cannot be used together", cert.display(), key.display())]
     Pair {
         /// The certificate file.
@@ -42,7 +50,7 @@ pub enum TlsError {
         key: PathBuf,
         /// The cause.
         #[source]
-        source: tokio_rustls::rustls::Error,
+        source: Error,
     },
 }
 
@@ -60,7 +68,13 @@ fn load(cert: &Path, key: &Path, protocols: &[&[u8]]) -> Result<ServerConfig, Tl
         return Err(TlsError::Empty { path: cert.to_owned() });
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable("a private key", key))?;
-    let pair = |source| TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), source };
+    let pair = |source| {
+        let (cert, key) = (cert.to_owned(), key.to_owned());
+        match source {
+            Error::InconsistentKeys(_) => TlsError::Mismatch { cert, key },
+            source => TlsError::Pair { cert, key, source },
+        }
+    };
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(pair)?

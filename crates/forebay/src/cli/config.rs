@@ -32,6 +32,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Show(args) => {
             let resolved = args.settings.resolve()?;
             resolved.config().map_err(wrong)?;
+            resolved.warnings().for_each(out::note);
             if args.json {
                 out::json(&show_json(&resolved))?;
             } else {

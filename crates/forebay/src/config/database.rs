@@ -5,7 +5,7 @@
 
 use forebay_base::address::{authority, shown};
 
-use super::error::ConfigError;
+use super::error::Fault;
 use super::settings::Database;
 use super::value::{Value, words};
 
@@ -91,31 +91,30 @@ words! {
 ///
 /// # Errors
 /// The first setting that is not allowed, with what is allowed.
-pub(super) fn check(database: &Database) -> Result<(), ConfigError> {
-    let conflict = |text: &str| Err(ConfigError::Conflict(text.to_owned()));
+pub(super) fn check(database: &Database) -> Result<(), Fault> {
     if database.url.is_none() {
         return if database.password_file.is_some() {
-            conflict("intake.database.password_file requires intake.database.url")
+            Err(Fault::of("intake.database.password_file", "requires intake.database.url"))
         } else {
             Ok(())
         };
     }
     if database.connections_min > database.connections_max || database.connections_max == 0 {
-        return conflict(
-            "intake.database.connections_max must be at least 1 and at least \
-             intake.database.connections_min",
-        );
+        let keys = ["intake.database.connections_min", "intake.database.connections_max"];
+        let problem = "connections_max must be at least 1 and at least connections_min";
+        return Err(Fault::between(&keys, problem));
     }
-    if database.spill_max.0 < 1 << 20 {
-        return conflict("intake.database.spill_max must be at least 1MiB");
+    let wrong = [
+        ("spill_max", database.spill_max.0 < 1 << 20, "at least 1MiB"),
+        ("log_max", database.log_max.0 < 64 << 20, "at least 64MiB"),
+        ("retry_max", database.retry_max.get().is_zero(), "more than 0"),
+    ];
+    match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
+        Some((key, _, allowed)) => {
+            Err(Fault::of(format!("intake.database.{key}"), format!("must be {allowed}")))
+        }
+        None => Ok(()),
     }
-    if database.log_max.0 < 64 << 20 {
-        return conflict("intake.database.log_max must be at least 64MiB");
-    }
-    if database.retry_max.get().is_zero() {
-        return conflict("intake.database.retry_max must be more than 0");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -63,7 +63,34 @@ pub(crate) enum ConfigError {
         /// The form of a valid value.
         expected: &'static str,
     },
-    /// Two settings contradict each other.
-    #[error("{0}")]
-    Conflict(String),
+    /// A setting is not allowed, or contradicts another one.
+    #[error("{given}: {problem}")]
+    Conflict {
+        /// The settings: where each comes from, its key and its value.
+        given: String,
+        /// What is wrong with them.
+        problem: String,
+    },
+}
+
+/// A setting that is not allowed by itself or together with others, before its source is known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The settings concerned.
+    pub(super) keys: Vec<String>,
+    /// What is wrong with them.
+    pub(super) problem: String,
+}
+
+impl Fault {
+    /// A fault of one setting.
+    pub(super) fn of(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { keys: vec![key.into()], problem: problem.into() }
+    }
+
+    /// A fault of settings that do not agree.
+    pub(super) fn between(keys: &[&str], problem: impl Into<String>) -> Self {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        Self { keys, problem: problem.into() }
+    }
 }

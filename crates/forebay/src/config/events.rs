@@ -5,7 +5,7 @@ use forebay_events::input::{Mapping, Mappings};
 use forebay_events::segment::Compression;
 use forebay_events::store::Retention;
 
-use super::error::ConfigError;
+use super::error::Fault;
 use super::settings::Events;
 use super::value::{Value, words};
 
@@ -150,7 +150,7 @@ fn age_ns(text: &str) -> Option<i64> {
 ///
 /// # Errors
 /// The first setting that is not allowed, with what is allowed.
-pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
+pub(super) fn check(events: &Events) -> Result<(), Fault> {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
@@ -204,18 +204,18 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
             || name.chars().any(|c| c.is_whitespace() || c.is_control())
     };
     if let Some((key, _)) = names.into_iter().find(|(_, name)| bad(name)) {
-        let text = format!("events.{key} must not be empty or contain spaces or plus signs");
-        return Err(ConfigError::Conflict(text));
+        let problem = "must not be empty or contain spaces, control characters or plus signs";
+        return Err(Fault::of(format!("events.{key}"), problem));
     }
     let witnesses = events.witnesses.0.len();
     if witnesses > 0 && !(1..=witnesses).contains(&(events.witness_quorum as usize)) {
-        let text =
-            format!("events.witness_quorum must be 1 to {witnesses}, the number of witnesses");
-        return Err(ConfigError::Conflict(text));
+        let keys = ["events.witness_quorum", "events.witnesses"];
+        let problem = format!("witness_quorum must be 1 to {witnesses}, the number of witnesses");
+        return Err(Fault::between(&keys, problem));
     }
     match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
         Some((key, _, allowed)) => {
-            Err(ConfigError::Conflict(format!("events.{key} must be {allowed}")))
+            Err(Fault::of(format!("events.{key}"), format!("must be {allowed}")))
         }
         None => Ok(()),
     }

@@ -36,7 +36,14 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> 
     let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
         path: path.to_owned(),
         line: error.span().map_or(1, |span| line_of(text, span.start)),
-        message: error.message().to_owned(),
+        message: match error.message() {
+            // The parser does not name the key.
+            "duplicate key" => {
+                let key = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+                format!("{key} is set twice; a key or section may be there only once")
+            }
+            message => message.to_owned(),
+        },
     })?;
     let mut found = Parsed { path, text, entries: Vec::new(), unknown: Vec::new() };
     found.table("", table.get_ref());
@@ -89,6 +96,13 @@ impl Parsed<'_> {
                     format!("{key} must be {}, not a table, list or date", setting.expected),
                 ),
             },
+            (DeValue::Table(_), None) => {
+                let hint = nearest(&key, sections()).map_or_else(
+                    || hint_without_nearest().to_owned(),
+                    |section| format!("did you mean [{section}]?"),
+                );
+                self.refuse(line, format!("unknown section [{key}]; {hint}"));
+            }
             (_, None) => {
                 let hint = nearest(&key, SETTINGS.iter().map(|setting| setting.key)).map_or_else(
                     || hint_without_nearest().to_owned(),
@@ -106,6 +120,11 @@ impl Parsed<'_> {
 
 fn hint_without_nearest() -> &'static str {
     "`forebay config show` lists every key"
+}
+
+/// Names of the sections that have settings.
+fn sections() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().filter_map(|setting| Some(setting.key.rsplit_once('.')?.0))
 }
 
 /// Returns the texts of a list, separated by commas, for a setting that may be one.

@@ -3,7 +3,7 @@
 use forebay_api::inventory::Permitted;
 use forebay_objects::{Address, BucketAddress};
 
-use super::error::ConfigError;
+use super::error::Fault;
 use super::settings::Inventory;
 use super::value::Value;
 
@@ -42,7 +42,7 @@ fn permitted(place: &str) -> Result<Permitted, String> {
 ///
 /// # Errors
 /// The first setting that is not allowed, with what is allowed.
-pub(super) fn check(inventory: &Inventory) -> Result<(), ConfigError> {
+pub(super) fn check(inventory: &Inventory) -> Result<(), Fault> {
     let wrong = [
         ("indexes_max", !(1..=100_000).contains(&inventory.indexes_max), "1 to 100000"),
         ("open_max", !(1..=10_000).contains(&inventory.open_max), "1 to 10000"),
@@ -52,7 +52,7 @@ pub(super) fn check(inventory: &Inventory) -> Result<(), ConfigError> {
     ];
     match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
         Some((key, _, allowed)) => {
-            Err(ConfigError::Conflict(format!("inventory.{key} must be {allowed}")))
+            Err(Fault::of(format!("inventory.{key}"), format!("must be {allowed}")))
         }
         None => Ok(()),
     }

@@ -22,6 +22,8 @@ mod resolve;
 mod rules;
 mod settings;
 mod show;
+mod sources;
+mod tls;
 mod value;
 mod webhooks;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_api::pipelines::Schedule;
 
-use super::error::ConfigError;
+use super::error::Fault;
 use super::settings::Pipelines;
 use super::value::Value;
 
@@ -45,11 +45,11 @@ impl Value for Schedules {
 ///
 /// # Errors
 /// The first setting that is not allowed, with what is allowed.
-pub(super) fn check(pipelines: &Pipelines) -> Result<(), ConfigError> {
+pub(super) fn check(pipelines: &Pipelines) -> Result<(), Fault> {
     if (1..=64).contains(&pipelines.runs_max) {
         Ok(())
     } else {
-        Err(ConfigError::Conflict("pipelines.runs_max must be 1 to 64".to_owned()))
+        Err(Fault::of("pipelines.runs_max", "must be 1 to 64"))
     }
 }
 

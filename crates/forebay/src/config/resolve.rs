@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, Fault};
 use super::file;
 use super::nearest::nearest;
 use super::settings::{Config, SETTINGS, Setting, find};
@@ -100,7 +100,7 @@ impl Resolved {
     /// # Errors
     /// [`ConfigError`]: the file cannot be read or has unknown keys, or a value is not valid.
     pub(crate) fn load(flags: &Flags, env: &[(String, String)]) -> Result<Self, ConfigError> {
-        let file = config_file(flags, env);
+        let file = config_file(flags, env, Path::new("."));
         let entries = match &file {
             Some(path) => file::read(path)?,
             None => Vec::new(),
@@ -131,19 +131,36 @@ impl Resolved {
     /// Returns the typed configuration.
     pub(crate) fn config(&self) -> anyhow::Result<Config> {
         let config = Config::build(self)?;
-        if config.server.tls_cert.is_some() != config.server.tls_key.is_some() {
-            let text = "server.tls_cert and server.tls_key belong together: set both or neither";
-            return Err(ConfigError::Conflict(text.to_owned()).into());
-        }
-        if config.cache.tls_cert.is_some() != config.cache.tls_key.is_some() {
-            let text = "cache.tls_cert and cache.tls_key belong together: set both or neither";
-            return Err(ConfigError::Conflict(text.to_owned()).into());
-        }
-        super::database::check(&config.database)?;
-        super::events::check(&config.events)?;
-        super::inventory::check(&config.inventory)?;
-        super::pipelines::check(&config.pipelines)?;
+        super::tls::check(&config)
+            .and_then(|()| super::database::check(&config.database))
+            .and_then(|()| super::events::check(&config.events))
+            .and_then(|()| super::inventory::check(&config.inventory))
+            .and_then(|()| super::pipelines::check(&config.pipelines))
+            .map_err(|fault| self.conflict(fault))?;
         Ok(config)
+    }
+
+    /// Adds to a fault where its settings come from and what they are.
+    fn conflict(&self, fault: Fault) -> ConfigError {
+        let given = |(setting, text, origin): (&Setting, &str, &Origin)| {
+            let named = fault.keys.iter().any(|key| key == setting.key);
+            let shown = (setting.shown)(text);
+            (named && *origin != Origin::Default)
+                .then(|| format!("{origin}: {} = {shown:?}", setting.key))
+        };
+        let given: Vec<String> = self.iter().filter_map(given).collect();
+        let given = if given.is_empty() { fault.keys.join(", ") } else { given.join("; ") };
+        ConfigError::Conflict { given, problem: fault.problem }
+    }
+
+    /// Returns a sentence for each variable that begins with `FOREBAY_` and names no setting.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.stray_env.iter().map(|(name, meant)| match meant {
+            Some(meant) => format!(
+                "warning: the environment variable {name:?} names no setting; did you mean {meant}?"
+            ),
+            None => format!("warning: the environment variable {name:?} names no setting"),
+        })
     }
 
     /// Returns the setting, text and origin of every setting.
@@ -184,12 +201,19 @@ fn wrong(setting: &Setting, text: &str, origin: &Origin, problem: String) -> Con
     }
 }
 
-/// Returns the file to read: the named one, else `./forebay.toml` if it exists.
-fn config_file(flags: &Flags, env: &[(String, String)]) -> Option<PathBuf> {
+/// Returns the file to read: the named one, else `forebay.toml` in `directory` if it exists. A link
+/// to nothing exists too: reading it then fails.
+pub(super) fn config_file(
+    flags: &Flags,
+    env: &[(String, String)],
+    directory: &Path,
+) -> Option<PathBuf> {
     let named = || env.iter().find(|(name, _)| name == FILE_ENV).map(|(_, path)| path.into());
     flags.config.clone().or_else(named).or_else(|| {
-        let usual = Path::new(FILE_DEFAULT);
-        usual.exists().then(|| usual.to_owned())
+        let absent = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        let usual = directory.join(FILE_DEFAULT);
+        let is_absent = usual.symlink_metadata().is_err_and(absent);
+        (!is_absent).then(|| usual.strip_prefix(".").map(Path::to_owned).unwrap_or(usual))
     })
 }
 

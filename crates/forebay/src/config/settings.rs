@@ -22,6 +22,7 @@ use super::inventory::Sources;
 use super::origin::{Hosts, Origins};
 use super::pipelines::Schedules;
 use super::resolve::Resolved;
+use super::sources::SettingSources;
 use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Percent, Toml, Value};
 use super::webhooks::AllowedReceivers;
 
@@ -80,7 +81,11 @@ macro_rules! settings {
 
         /// The whole configuration, typed.
         #[derive(Clone, Debug)]
-        pub(crate) struct Config { $( $(#[doc = $sdoc])+ pub(crate) $section: $struct, )+ }
+        pub(crate) struct Config {
+            $( $(#[doc = $sdoc])+ pub(crate) $section: $struct, )+
+            /// Where each setting comes from, for messages.
+            pub(crate) sources: SettingSources,
+        }
 
         /// Every setting, in the order `config show` prints them.
         pub(crate) const SETTINGS: &[Setting] = &[
@@ -100,7 +105,7 @@ macro_rules! settings {
             pub(crate) fn build(resolved: &Resolved) -> anyhow::Result<Self> {
                 Ok(Self { $(
                     $section: $struct { $( $field: resolved.typed::<$type>($key)?, )+ },
-                )+ })
+                )+ sources: SettingSources::of(resolved) })
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::resolve::{Flags, Origin, Resolved};
+use super::resolve::{Flags, Origin, Resolved, config_file};
 use super::settings::SETTINGS;
 use super::{file, template};
 
@@ -51,7 +51,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_key() {
     let error = file::parse(Path::new("f.toml"), text).unwrap_err().to_string();
     assert!(error.contains("f.toml:4: unknown key \"server.idle_timout\""), "{error}");
     assert!(error.contains("did you mean server.idle_timeout?"), "{error}");
-    assert!(error.contains("f.toml:5: unknown key \"sever\""), "all faults at once: {error}");
+    assert!(error.contains("f.toml:5: unknown section [sever]"), "all faults at once: {error}");
 }
 
 #[test]
@@ -116,7 +116,77 @@ fn every_default_is_a_valid_value() {
 fn a_certificate_without_its_key_is_refused() {
     let (_dir, flags) = with_file("[server]\ntls_cert = 'cert.pem'\n");
     let error = Resolved::load(&flags, &[]).unwrap().config().unwrap_err().to_string();
+    assert!(error.contains("forebay.toml:2: server.tls_cert = \"cert.pem\": "), "{error}");
     assert!(error.contains("belong together"), "{error}");
+}
+
+#[test]
+fn settings_that_are_not_allowed_are_named_with_their_sources() {
+    let (_dir, mut flags) = with_file("[events]\norigin = 'a b'\n");
+    let refused = |flags: &Flags, pairs: &[(&str, &str)]| {
+        Resolved::load(flags, &env(pairs)).unwrap().config().unwrap_err().to_string()
+    };
+    let error = refused(&flags, &[]);
+    assert!(error.contains("forebay.toml:2: events.origin = \"a b\": must not"), "{error}");
+    let error = refused(&flags, &[("FOREBAY_EVENTS_ORIGIN", "a+b")]);
+    assert!(error.starts_with("environment FOREBAY_EVENTS_ORIGIN: events.origin = "), "{error}");
+    flags.set("events.origin=x").unwrap();
+    flags.set("events.witness_name=").unwrap();
+    let error = refused(&flags, &[]);
+    assert!(error.starts_with("flag --set: events.witness_name = \"\": must not"), "{error}");
+    flags.set("events.witness_name=w").unwrap();
+    flags.set("intake.database.url=postgres://a:secret@h/d").unwrap();
+    flags.set("intake.database.connections_max=0").unwrap();
+    let error = refused(&flags, &[]);
+    assert!(error.starts_with("flag --set: intake.database.connections_max = \"0\": "), "{error}");
+}
+
+#[test]
+fn the_source_of_a_setting_can_be_named_when_it_is_used() {
+    let (_dir, mut flags) = with_file("");
+    flags.note("server.tls_key", "--tls-key", Some("key.pem".to_owned()));
+    flags.set("server.tls_cert=cert.pem").unwrap();
+    let config = Resolved::load(&flags, &[]).unwrap().config().unwrap();
+    assert_eq!(config.sources.named("server.tls_key"), "server.tls_key (flag --tls-key)");
+    assert_eq!(config.sources.named("server.listen"), "server.listen");
+}
+
+#[test]
+fn a_key_that_is_set_twice_is_named_with_its_line() {
+    let text = "[server]\nlisten = '127.0.0.1:1'\nlisten = '127.0.0.1:2'\n";
+    let error = file::parse(Path::new("f.toml"), text).unwrap_err().to_string();
+    assert!(error.starts_with("f.toml:3: listen is set twice"), "{error}");
+    let text = "[server]\nauth = 'off'\n[server]\n";
+    let error = file::parse(Path::new("f.toml"), text).unwrap_err().to_string();
+    assert!(error.starts_with("f.toml:3: server is set twice"), "{error}");
+}
+
+#[test]
+fn a_mistyped_section_is_answered_with_the_right_one() {
+    for (typed, meant) in [
+        ("servr", "did you mean [server]?"),
+        ("intake.databse", "did you mean [intake.database]?"),
+        ("completely_different", "`forebay config show` lists every key"),
+    ] {
+        let text = format!("[{typed}]\nlisten = '127.0.0.1:1'\n");
+        let error = file::parse(Path::new("f.toml"), &text).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("f.toml:1: unknown section [{typed}]; {meant}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_dangling_link_in_place_of_the_file_is_not_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = Flags::default();
+    assert_eq!(config_file(&flags, &[], dir.path()), None);
+    let link = dir.path().join("forebay.toml");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    assert_eq!(config_file(&flags, &[], dir.path()), Some(link.clone()));
+    let error = Resolved::load(&Flags::with_file(Some(link)), &[]).unwrap_err();
+    assert!(error.to_string().contains("cannot read the configuration file"), "{error}");
 }
 
 #[test]
@@ -125,4 +195,6 @@ fn a_mistyped_variable_is_noticed() {
     let resolved = Resolved::load(&flags, &env(&[("FOREBAY_SERVER_LISTN", "x")])).unwrap();
     let meant = Some("FOREBAY_SERVER_LISTEN".to_owned());
     assert_eq!(resolved.stray_env, [("FOREBAY_SERVER_LISTN".to_owned(), meant)]);
+    let warnings: Vec<String> = resolved.warnings().collect();
+    assert!(warnings[0].contains("did you mean FOREBAY_SERVER_LISTEN?"), "{warnings:?}");
 }

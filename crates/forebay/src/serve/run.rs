@@ -130,7 +130,7 @@ fn load_tls(config: &Config) -> anyhow::Result<Option<Arc<Renewed>>> {
     match (&config.server.tls_cert, &config.server.tls_key) {
         (Some(cert), Some(key)) => Renewed::for_http(cert.clone(), key.clone())
             .map(|renewed| Some(Arc::new(renewed)))
-            .map_err(start("cannot set up TLS")),
+            .map_err(start(&wiring::tls_settings(config, "server"))),
         _ => Ok(None),
     }
 }

@@ -56,7 +56,10 @@ impl Running {
     /// Listening is refused (exit code 2), or the data or the sockets cannot be opened.
     pub(crate) fn start(config: &Config, descriptors: u64) -> anyhow::Result<Self> {
         let settings = &config.cache;
-        let password = settings.password_file.as_deref().map(read_password).transpose()?;
+        let password = settings.password_file.as_deref();
+        let password = password
+            .map(|path| read_password(path, &config.sources.named("cache.password_file")))
+            .transpose()?;
         let keys = Keys::open(config)?;
         let protected = password.is_some() || keys.required();
         let addresses = [settings.resp, settings.text, settings.tls_resp, settings.tls_text];
@@ -239,17 +242,19 @@ fn tls(config: &Config) -> anyhow::Result<Option<TlsOptions>> {
     if resp.or(text).is_none() {
         return Ok(None);
     }
-    let (cert, key) = match (&settings.tls_cert, &settings.tls_key) {
-        (None, None) => (&config.server.tls_cert, &config.server.tls_key),
-        own => own,
+    let (section, cert, key) = match (&settings.tls_cert, &settings.tls_key) {
+        (None, None) => ("server", &config.server.tls_cert, &config.server.tls_key),
+        (cert, key) => ("cache", cert, key),
     };
     let (Some(cert), Some(key)) = (cert, key) else {
         let text = "cache.tls_resp and cache.tls_text require a certificate and its key: set both \
                     cache.tls_cert and cache.tls_key";
         return Err(Coded::error(Exit::Usage, text));
     };
-    let renewed = Renewed::open(cert.clone(), key.clone())
-        .map_err(|error| Coded::wrap(Exit::Start, "cannot set up TLS", error.into()))?;
+    let renewed = Renewed::open(cert.clone(), key.clone()).map_err(|error| {
+        let text = super::tls_settings(config, section);
+        Coded::wrap(Exit::Start, text, error.into())
+    })?;
     let source = TlsSource::new(move || renewed.config());
     Ok(Some(TlsOptions { resp, text, source }))
 }
@@ -260,13 +265,16 @@ fn whole_seconds(limit: Duration) -> u64 {
 }
 
 /// Returns the first line of the password file.
-fn read_password(path: &Path) -> anyhow::Result<Vec<u8>> {
+///
+/// * `setting`: the setting that names it, and its source.
+fn read_password(path: &Path, setting: &str) -> anyhow::Result<Vec<u8>> {
     let bytes = std::fs::read(path)
-        .with_context(|| format!("cannot read the cache's password file {}", path.display()))?;
+        .with_context(|| format!("{setting}: cannot read {}", path.display()))
+        .map_err(|error| Coded::wrap(Exit::Usage, "invalid configuration", error))?;
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
-        let text = format!("the cache's password file {} contains no password", path.display());
+        let text = format!("{setting}: {} contains no password", path.display());
         return Err(Coded::error(Exit::Usage, text));
     }
     Ok(line.to_vec())

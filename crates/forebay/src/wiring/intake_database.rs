@@ -25,10 +25,14 @@ pub(super) fn options(config: &Config) -> anyhow::Result<Option<ForwardOptions>>
     let wrong = |text: &str, error: anyhow::Error| Coded::wrap(Exit::Usage, text, error);
     let address = match &settings.password_file {
         None => url.0.clone(),
-        Some(path) => url.with_password(&read_password(path)?).map_err(|what| {
-            let text = "intake.database.url and intake.database.password_file conflict";
-            wrong(text, anyhow::anyhow!(what))
-        })?,
+        Some(path) => {
+            let named = |key: &str| config.sources.named(&format!("intake.database.{key}"));
+            let password = read_password(path, &named("password_file"))?;
+            url.with_password(&password).map_err(|what| {
+                let text = format!("{} and {} conflict", named("url"), named("password_file"));
+                wrong(&text, anyhow::anyhow!(what))
+            })?
+        }
     };
     let database: Arc<dyn forebay_intake::Database> = match url.kind() {
         DatabaseKind::Postgres => {
@@ -87,15 +91,16 @@ fn mongo(_: &Config, _: String, _: String) -> anyhow::Result<Arc<dyn forebay_int
 }
 
 /// Returns the first line of the password file.
-fn read_password(path: &Path) -> anyhow::Result<String> {
+///
+/// * `setting`: the setting that names it, and its source.
+fn read_password(path: &Path, setting: &str) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read intake.database.password_file {}", path.display()))
+        .with_context(|| format!("{setting}: cannot read {}", path.display()))
         .map_err(|error| Coded::wrap(Exit::Usage, "invalid configuration", error))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
         _ => {
-            let text =
-                format!("intake.database.password_file {} contains no password", path.display());
+            let text = format!("{setting}: {} contains no password", path.display());
             Err(Coded::error(Exit::Usage, text))
         }
     }

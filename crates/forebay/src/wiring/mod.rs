@@ -55,3 +55,10 @@ pub(crate) fn open(config: &Config, ports: &Ports) -> anyhow::Result<Vec<Arc<dyn
     subsystems.push(webhooks);
     Ok(subsystems)
 }
+
+/// Returns the beginning of an error about the certificate and key of a section: the settings that
+/// name them, with their sources.
+pub(crate) fn tls_settings(config: &Config, section: &str) -> String {
+    let named = |key: &str| config.sources.named(&format!("{section}.{key}"));
+    format!("cannot set up TLS with {} and {}", named("tls_cert"), named("tls_key"))
+}

@@ -87,3 +87,29 @@ fn completions_and_manual_pages_are_written() {
     let version: Value = serde_json::from_str(&run_ok(&dir, &["version", "--json"])).unwrap();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
 }
+
+#[test]
+fn a_variable_that_names_no_setting_is_reported_by_config_show() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut show = forebay(&dir);
+    let output = show.args(["config", "show"]).env("FOREBAY_SERVER_LISTN", "x").output().unwrap();
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("did you mean FOREBAY_SERVER_LISTEN?"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_password_file_that_is_missing_is_named_with_its_setting_and_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[intake.database]\nurl = 'postgres://a@127.0.0.1:9/d'\npassword_file = 'missing'\n";
+    std::fs::write(dir.path().join("forebay.toml"), text).unwrap();
+    let cache = ["--set", "cache.enabled=false"];
+    let output = run(&dir, &[&["serve", "--listen", "127.0.0.1:0"][..], &cache].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let named = "intake.database.password_file (forebay.toml:3): cannot read missing";
+    assert!(stderr(&output).contains(named), "{}", stderr(&output));
+    let cache = ["cache", "serve", "--no-persist", "--resp", "127.0.0.1:0", "--text", ""];
+    let output = run(&dir, &[&cache[..], &["--password-file", "missing"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let named = "cache.password_file (flag --password-file): cannot read missing";
+    assert!(stderr(&output).contains(named), "{}", stderr(&output));
+}

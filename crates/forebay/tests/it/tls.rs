@@ -120,7 +120,15 @@ fn files_that_are_no_certificate_stop_the_start_and_are_named() {
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let bad = if cert == "cert.pem" { key } else { cert };
         assert!(stderr(&output).contains(bad), "{}", stderr(&output));
+        assert!(stderr(&output).contains("server.tls_cert (flag --tls-cert)"), "{cert} {key}");
     }
+    let (_, other) = self_signed(false);
+    std::fs::write(dir.path().join("other.pem"), other).unwrap();
+    let files = ["--tls-cert", "cert.pem", "--tls-key", "other.pem"];
+    let output = run(&dir, &[&["serve", "--listen", "127.0.0.1:0"][..], &files].concat());
+    assert_eq!(output.status.code(), Some(3));
+    let text = "the private key in other.pem does not belong to the certificate in cert.pem";
+    assert!(stderr(&output).ends_with(&format!("{text}\n")), "{}", stderr(&output));
 }
 
 #[test]
@@ -147,4 +155,16 @@ fn a_renewed_certificate_serves_the_next_connections_and_a_hangup_is_no_end() {
     assert!(!get(old), "and nothing else does");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
+}
+
+/// A certificate of `localhost` and its key, in PEM.
+///
+/// * `is_ca`: whether it says that it may sign others, as those of openssl do by default.
+fn self_signed(is_ca: bool) -> (String, String) {
+    let mut of = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    if is_ca {
+        of.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    let key = rcgen::KeyPair::generate().unwrap();
+    (of.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
