@@ -22,7 +22,24 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
     let text = text.to_string();
     let text = printable::lines(&text);
     let mut stdout = std::io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    written(writeln!(stdout, "{text}").and_then(|()| stdout.flush()))
+}
+
+/// Writes `bytes` to standard output as they are, flushed: content that a user asked for.
+///
+/// # Errors
+/// As [`line()`].
+pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// Returns the result of writing to standard output. A closed pipe is not an error.
+///
+/// # Errors
+/// As [`line()`].
+pub fn written(result: std::io::Result<()>) -> anyhow::Result<()> {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(anyhow::Error::new(error).context("cannot write to standard output"))
         }

@@ -1,6 +1,6 @@
 //! `forebay cache cli`.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -133,7 +133,7 @@ impl Cli {
         }
         let mut bytes = Vec::new();
         reply.raw(&mut bytes);
-        std::io::stdout().lock().write_all(&bytes).context("cannot write to standard output")
+        out::bytes(&bytes)
     }
 
     /// Prints messages after a subscription, until the user interrupts.

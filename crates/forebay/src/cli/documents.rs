@@ -274,13 +274,8 @@ fn get(args: &GetArgs) -> anyhow::Result<Exit> {
         );
         return Err(Coded::error(Exit::Failed, text));
     }
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(&body).and_then(|()| stdout.write_all(b"\n")) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(Exit::Ok),
-    }
+    out::bytes(&[&body[..], b"\n"].concat())?;
+    Ok(Exit::Ok)
 }
 
 /// The SHA-256 that an answer has as its entity tag.

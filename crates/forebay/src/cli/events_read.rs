@@ -1,7 +1,5 @@
 //! `forebay events get` and `scan`.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use forebay_events::query::{Order, Query, Subnet};
@@ -148,7 +146,7 @@ pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
         return Err(Coded::error(Exit::Failed, format!("there is no event {}", args.id)));
     };
     if args.raw {
-        std::io::stdout().lock().write_all(record.event().raw).context("cannot print the event")?;
+        out::bytes(record.event().raw)?;
     } else {
         out::json(&render::event(&record))?;
     }

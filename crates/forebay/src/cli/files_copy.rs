@@ -166,9 +166,12 @@ fn fetch(client: &Client, args: &GetArgs, to: &mut impl Write) -> anyhow::Result
             break;
         }
         let bytes = buffer.get(..read).unwrap_or_default();
-        to.write_all(bytes).context("cannot write what was fetched")?;
+        match to.write_all(bytes).and_then(|()| to.flush()) {
+            // Standard output, of which the reader has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.context("cannot write what was fetched")?,
+        }
     }
-    to.flush().context("cannot write what was fetched")?;
     bar.finish_and_clear();
     let found = from.sha256();
     match expected {

@@ -74,6 +74,7 @@ mod tests;
 use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
+use crate::out;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -180,10 +181,19 @@ enum Command {
 /// Parses the command line and runs the command.
 ///
 /// # Errors
-/// The error of the command; [`crate::exit::Coded`] names its exit code. An invalid
-/// command line does not return: clap prints a message and ends the process with 2.
+/// The error of the command; [`crate::exit::Coded`] names its exit code. Help that cannot be printed.
+/// An invalid command line does not return: clap prints a message and ends the process with 2.
 pub(crate) fn run() -> anyhow::Result<Exit> {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(help) => {
+            use std::io::Write as _;
+            out::written(help.print().and_then(|()| std::io::stdout().flush()))?;
+            return Ok(Exit::Ok);
+        }
+    };
+    match command {
         Command::Tour(args) => tour::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),

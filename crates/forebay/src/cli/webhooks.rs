@@ -1,5 +1,6 @@
 //! `forebay webhooks`: the webhooks of a running server.
 
+use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 
 use super::server::{Server, ServerArgs, hex_id, parsed};
@@ -161,6 +162,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
             let body = json!({ "overlap": args.overlap });
             let rotated = ask(&args.from, |server| server.post_json(&target, &body))?;
             secret(&args.from, &rotated, &rotated["secret"])
+                .context("the new secret could not be printed; rotate it again")
         }
         Command::Deliveries(args) => deliveries(args),
         Command::Ping(args) => {
@@ -229,7 +231,19 @@ fn add(args: &AddArgs) -> anyhow::Result<Exit> {
         "enabled": !args.disabled,
     });
     let hook = ask(&args.from, |server| server.post_json(ALL, &body))?;
-    secret(&args.from, &hook, &hook["secret"])
+    let Err(error) = secret(&args.from, &hook, &hook["secret"]) else { return Ok(Exit::Ok) };
+    // No receiver could verify what it sends.
+    let id = hook["webhook_id"].as_str().unwrap_or_default();
+    let target = path(id);
+    let removed = Server::new(&args.from.server, args.from.key.as_deref(), &target)
+        .and_then(|server| server.delete(&target));
+    Err(match removed {
+        Ok(_) => error.context("the secret could not be printed, and the webhook was removed"),
+        Err(also) => error.context(format!(
+            "the secret could not be printed; remove the webhook: forebay webhooks rm {} ({also:#})",
+            text(&hook["webhook_id"])
+        )),
+    })
 }
 
 /// Prints a secret, and the webhook that it is of.

@@ -89,6 +89,21 @@ fn completions_and_manual_pages_are_written() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error_but_a_closed_pipe_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["--help"][..], &["help", "serve"], &["-V"], &["version"], &["config", "init"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = forebay(&dir).args(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains("cannot write to standard output"), "{args:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = forebay(&dir).args(args).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
 fn a_variable_that_names_no_setting_is_reported_by_config_show() {
     let dir = tempfile::tempdir().unwrap();
     let mut show = forebay(&dir);

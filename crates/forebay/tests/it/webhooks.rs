@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::s3_client::S3;
-use crate::support::{HANG, Sent, Server, agent, run, run_ok, stderr};
+use crate::support::{HANG, Sent, Server, agent, forebay, run, run_ok, stderr};
 
 /// Settings that permit receivers on this machine, and repeat soon.
 const SETTINGS: [&str; 4] =
@@ -565,4 +565,19 @@ fn operators_create_test_follow_and_restore_webhooks() {
     let ready = server.get("/readyz");
     assert!(ready.status == 200 && ready.body.contains("webhook"), "{ready:?}");
     assert!(put(&server, "still", b"works"));
+}
+
+#[test]
+fn a_webhook_whose_secret_could_not_be_printed_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &SETTINGS);
+    for more in [&[][..], &["--json"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut add = forebay(&dir);
+        add.args(["webhooks", "add", "http://127.0.0.1:9/", "--server", &server.url]).args(more);
+        let added = add.stdout(full).output().unwrap();
+        let said = stderr(&added);
+        assert!(!added.status.success() && said.contains("webhook was removed"), "{said}");
+        assert_eq!(get(&server, "/v1/webhooks").1["webhooks"], json!([]));
+    }
 }
