@@ -42,8 +42,8 @@ each. Days and weeks are those of UTC, and weeks begin on Monday. A backup is ke
 it. Then the chunks are removed that no list names: also those that an interrupted backup left.
 
 Each backup is complete by itself, so none needs one that is removed. Prune does not run while a
-backup is being made. It may be interrupted: every backup that is listed then is whole. The lock of a
-command on S3 that was killed expires after 10 minutes.
+backup is being made. It may be interrupted: every backup that is listed then is whole. The lock of
+a command on S3 that was killed expires after 10 minutes.
 
 Exit codes: 0 success; 2 invalid command line; 3 there are no backups, the list of one that stays is
 damaged, or the target is in use or cannot be written; 130 interrupted.";

@@ -28,9 +28,8 @@ The first line on standard output is `listening resp=ADDRESS text=ADDRESS` (and 
 `tls-text=`), printed once commands are answered. Logs are written to standard error. The data is
 stored where `forebay serve` with the same --data stores it. SIGINT, SIGTERM or a client's SHUTDOWN
 sends the last replies, closes the log and stops. If the log fails or a thread ends, the exit code
-is
-1: no write can be acknowledged any more, and the supervisor should restart the process. A full disk
-does not end it: writes are refused until there is space again, and reads continue.";
+is 1: no write can be acknowledged any more, and the supervisor should restart the process. A full
+disk does not end it: writes are refused until there is space again, and reads continue.";
 
 const HEADING: &str = "Settings";
 

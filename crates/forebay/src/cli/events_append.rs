@@ -24,9 +24,10 @@ Examples:
   forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
 
 Prints {\"accepted\",\"duplicates\",\"rejected\",\"mistimed\",\"assumed\",\"first_id\",\"last_id\"} once
-everything is stored. An event that names an id, and is stored under it, is not stored again. A record that is not an event is rejected; --rejects writes it to a file with its line and
-the reason. Input that begins with `[{` is one JSON array, in any layout. Input compressed with gzip
-or zstd is decompressed.
+everything is stored. An event that names an id, and is stored under it, is not stored again. A
+record that is not an event is rejected; --rejects writes it to a file with its line and the reason.
+Input that begins with `[{` is one JSON array, in any layout. Input compressed with gzip or zstd is
+decompressed.
 
 An event in which no time is recognised has the time of appending (`mistimed`; its time_source is
 received); --time-field names the field that has it. A time without an offset is read as UTC

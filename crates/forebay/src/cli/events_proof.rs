@@ -47,7 +47,8 @@ Examples:
 The verifier key is printed by `forebay events stats` and is not secret. For a consistency proof
 --since names the earlier checkpoint. Only these files are read.
 
-Exit codes: 0 the proof is valid; 1 it is not valid; 2 invalid command line; 3 a file cannot be read.";
+Exit codes: 0 the proof is valid; 1 it is not valid; 2 invalid command line; 3 a file cannot be
+read.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = VERIFY_PROOF_HELP)]

@@ -73,3 +73,18 @@ fn help_of_every_command_is_the_reviewed_one() {
         assert!(wanted.contains_key(&name), "{name} is the help of no command");
     }
 }
+
+/// A longer line would be wrapped after its last words, and the rest would stand alone.
+#[test]
+fn help_has_no_line_that_is_wrapped_in_the_middle_of_a_paragraph() {
+    fn check(command: &clap::Command) {
+        let texts = [command.get_after_help(), command.get_after_long_help()];
+        for text in texts.into_iter().flatten().map(ToString::to_string) {
+            for line in text.lines() {
+                assert!(line.chars().count() <= COLUMNS, "{}: {line}", command.get_name());
+            }
+        }
+        visible(command).for_each(check);
+    }
+    check(&Cli::command());
+}

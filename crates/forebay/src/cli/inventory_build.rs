@@ -26,7 +26,7 @@ use crate::usage::Usage;
 
 const HELP: &str = "\
 Sources:
-  DIR/manifest.json, s3://BUCKET/.../manifest.json    an S3 Inventory, CSV or Parquet, with checksums
+  DIR/manifest.json, s3://BUCKET/.../manifest.json    an S3 Inventory with checksums, CSV or Parquet
   FILE.parquet, FILE.csv[.gz|.zst], also s3://...     a table; --columns names its columns
   DIR, s3://BUCKET/PREFIX/                            the inventory there, or all tables of one kind
   s3-list://BUCKET/PREFIX                             the bucket itself, listed by ListObjectsV2
@@ -34,7 +34,7 @@ Sources:
 
 Examples:
   forebay inventory build --from ./2026-11-20T01-00Z/manifest.json --out ./index
-  forebay inventory build --from s3://reports/inventory/2026-11-20T01-00Z/manifest.json --out ./index
+  forebay inventory build --from s3://reports/2026-11-20T01-00Z/manifest.json --out ./index
   forebay inventory build --from fs:/usr/share --out /tmp/share --json
   forebay inventory build --from files.csv --columns key=path,size=bytes --out ./index
 

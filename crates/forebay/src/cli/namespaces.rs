@@ -31,8 +31,8 @@ Examples:
   forebay namespaces set docs --versions on
   forebay namespaces set uploads --max-files 10000 --max-bytes 20GiB
 
-What no option names stays as it is. Files that are stored when a limit is set stay, too: further ones
-are refused until there is room.";
+What no option names stays as it is. Files that are stored when a limit is set stay, too: further
+ones are refused until there is room.";
 
 #[derive(clap::Subcommand, Debug)]
 #[command(after_help = AFTER_HELP)]

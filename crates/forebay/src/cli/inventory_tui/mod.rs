@@ -35,9 +35,9 @@ Examples:
   forebay inventory tui --index ./index
   forebay inventory tui --index ./index logs/2026/
 
-Enter opens a prefix, left returns; b, v, x, o, n and c sort by billed, current and noncurrent bytes,
-objects, name and cost; / finds a prefix by typing; i shows classes, sizes and ages; ? shows all
-keys; q quits.
+Enter opens a prefix, left returns; b, v, x, o, n and c sort by billed, current and noncurrent
+bytes, objects, name and cost; / finds a prefix by typing; i shows classes, sizes and ages; ? shows
+all keys; q quits.
 
 Exit codes: 0 quit; 1 the index is damaged; 2 there is no terminal; 3 the prefix does not exist; 130
 ended by SIGINT or SIGTERM.";
