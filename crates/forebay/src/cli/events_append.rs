@@ -106,9 +106,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     // Files are opened first, so that a wrong name leaves the store untouched.
     let mut inputs: Vec<(PathBuf, File)> = Vec::new();
     for path in &args.files {
-        let file = File::open(path).map_err(|error| {
+        let unreadable = |error: std::io::Error| {
             Coded::wrap(Exit::Start, format!("cannot read {}", path.display()), error.into())
-        })?;
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        // A directory can be opened, and only reading it fails.
+        if file.metadata().map_err(unreadable)?.is_dir() {
+            return Err(unreadable(std::io::ErrorKind::IsADirectory.into()));
+        }
         inputs.push((path.clone(), file));
     }
     let mut rejects = args.rejects.as_deref().map(create).transpose()?;

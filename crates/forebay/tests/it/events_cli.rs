@@ -115,6 +115,7 @@ fn a_compressed_file_is_decompressed_and_another_binary_one_refused() {
     let found = lines(&events(&dir, &["scan", "--stream", "s"]));
     assert_eq!(text(&found[1]["raw"]), "{\"type\":\"b\"}");
     let archive = save(&dir, "logs.zip", "PK\x03\x04 and so on");
+    refused(&dir, &["append", "--stream", "s", dir.path().to_str().unwrap()], 3);
     let said = refused(&dir, &["append", "--stream", "s", &archive], 1);
     assert!(said.contains("ZIP archive"), "{said}");
 }
