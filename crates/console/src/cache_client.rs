@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 
 pub use self::reply::{Reply, quoted};
 use self::stream::Stream;
-pub use self::stream::Trust;
+pub use self::stream::{OF_CA, Trust, is_of_ca};
 
 /// Time limit for connecting to a server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

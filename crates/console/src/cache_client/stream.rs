@@ -6,11 +6,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, ClientConnection, Error, RootCertStore, StreamOwned,
+};
 
 /// Paths of the trusted certificates on Linux systems.
 const SYSTEM_ROOTS: [&str; 3] =
@@ -55,6 +57,7 @@ impl Stream {
         while session.is_handshaking() {
             session
                 .complete_io(&mut socket)
+                .map_err(explained)
                 .with_context(|| format!("TLS handshake with {address} failed"))?;
         }
         Ok(Self::Tls(Box::new(StreamOwned::new(session, socket))))
@@ -67,6 +70,27 @@ impl Stream {
             Self::Tls(stream) => &stream.sock,
         }
     }
+}
+
+/// Replaces an error whose text names no remedy.
+fn explained(error: io::Error) -> anyhow::Error {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(error) if is_of_ca(error) => anyhow!(OF_CA),
+        Some(Error::InvalidMessage(_)) => anyhow!("the server does not speak TLS on this port"),
+        _ => error.into(),
+    }
+}
+
+/// What is wrong with a server's certificate that says it is one of a CA. rustls does not accept it
+/// of a server, even if it is trusted.
+pub const OF_CA: &str = "the server's certificate says that it is one of a CA, which cannot be a \
+    server's; make one with `-addext basicConstraints=critical,CA:FALSE`, or one that this CA signs";
+
+/// Returns whether a server's certificate was refused because it is one of a CA.
+pub fn is_of_ca(error: &Error) -> bool {
+    // The reason has a type of the verifier that rustls uses, and no other text.
+    matches!(error, Error::InvalidCertificate(CertificateError::Other(reason))
+        if reason.to_string().contains("CaUsedAsEndEntity"))
 }
 
 fn roots(given: Option<&Path>) -> anyhow::Result<RootCertStore> {

@@ -82,7 +82,10 @@ fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
     if let Some(key) = &args.key {
         request = request.header("authorization", format!("Bearer {key}"));
     }
-    let mut response = request.call().with_context(|| format!("cannot connect to {server}"))?;
+    let mut response = request
+        .call()
+        .map_err(https::Cause::of)
+        .with_context(|| format!("cannot connect to {server}"))?;
     if !response.status().is_success() {
         let body = response.body_mut().with_config().limit(REFUSAL_SIZE_MAX).read_to_string();
         let body = body.unwrap_or_default();

@@ -80,7 +80,7 @@ impl Server<'_> {
         }
         let failed = |what: &str| {
             let text = format!("cannot {what} {}", self.url);
-            |error: ureq::Error| Coded::wrap(Exit::Start, text, error.into())
+            |error: ureq::Error| Coded::wrap(Exit::Start, text, https::Cause::of(error).into())
         };
         let mut response = request.call().map_err(failed("connect to"))?;
         let body = response.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();

@@ -16,7 +16,7 @@ use ureq::http::Method;
 use ureq::http::header::EXPECT;
 use ureq::http::request::Builder;
 
-use super::https;
+use super::https::{self, Cause};
 use super::server::CONTINUE;
 use super::server::base_url;
 use crate::exit::{Coded, Exit};
@@ -112,7 +112,7 @@ pub(super) enum Failure {
         server: String,
         /// What failed.
         #[source]
-        source: Box<ureq::Error>,
+        source: Cause,
     },
 }
 
@@ -123,11 +123,7 @@ impl Failure {
             Self::Refused { status: 408 | 429 | 502 | 503 | 504, retry_after, .. } => {
                 Some(retry_after.unwrap_or_default())
             }
-            Self::Unreachable { source, .. } => match source.as_ref() {
-                // The name of a server, or what was sent, is not going to change.
-                ureq::Error::BadUri(_) | ureq::Error::Http(_) => None,
-                _ => Some(Duration::ZERO),
-            },
+            Self::Unreachable { source, .. } => source.passes().then_some(Duration::ZERO),
             Self::Refused { .. } => None,
         }
     }
@@ -338,7 +334,7 @@ impl Client {
     }
 
     fn unreachable(&self, source: ureq::Error) -> Failure {
-        Failure::Unreachable { server: self.url.clone(), source: Box::new(source) }
+        Failure::Unreachable { server: self.url.clone(), source: Cause::of(source) }
     }
 
     fn with_key(

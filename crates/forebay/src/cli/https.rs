@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use forebay_console::cache_client::{OF_CA, is_of_ca};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -73,6 +74,59 @@ fn of_file(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     match certificates.is_empty() {
         true => Err(anyhow!("it has none; certificates in PEM are expected")),
         false => Ok(certificates),
+    }
+}
+
+/// Why there is no answer to a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    /// An answer that is not HTTP came from a port that is asked without TLS.
+    #[error("the answer is not HTTP; if the server speaks HTTPS, write https:// in its URL")]
+    NotHttp(#[source] Box<ureq::Error>),
+    /// An answer that is not TLS.
+    #[error(
+        "the server does not speak HTTPS on this port; if it speaks HTTP, write http:// in its URL"
+    )]
+    NotTls,
+    /// The server's certificate is that of a CA, which rustls does not accept of a server even if it
+    /// is trusted.
+    #[error("{OF_CA}")]
+    OfCa,
+    /// Another one.
+    #[error(transparent)]
+    Other(Box<ureq::Error>),
+}
+
+impl Cause {
+    /// Returns the cause of `error`, which a request to a server led to.
+    pub(super) fn of(error: ureq::Error) -> Self {
+        match tls_error(&error) {
+            Some(rustls::Error::InvalidMessage(_)) => Self::NotTls,
+            Some(error) if is_of_ca(error) => Self::OfCa,
+            Some(_) => Self::Other(Box::new(error)),
+            // The parser's reason has no public type.
+            None if error.to_string().contains("http parse fail") => Self::NotHttp(Box::new(error)),
+            None => Self::Other(Box::new(error)),
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            // The name of a server, or what was sent, is not going to change.
+            Self::Other(error) => !matches!(**error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
+            Self::NotHttp(_) => true,
+            Self::NotTls | Self::OfCa => false,
+        }
+    }
+}
+
+/// The error of TLS in an error of a request, if it has one.
+fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
     }
 }
 

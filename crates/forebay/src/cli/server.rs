@@ -8,7 +8,7 @@ use ureq::RequestBuilder;
 use ureq::http::header::EXPECT;
 use ureq::typestate::WithBody;
 
-use super::https;
+use super::https::{self, Cause};
 use crate::exit::{Coded, Exit};
 
 /// The body of a request is sent once the server wants it. A server that refuses a request closes the
@@ -164,7 +164,8 @@ impl<'a> Server<'a> {
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<String> {
         let server = &self.url;
-        let mut answer = answer.with_context(|| format!("cannot connect to {server}"))?;
+        let mut answer =
+            answer.map_err(Cause::of).with_context(|| format!("cannot connect to {server}"))?;
         let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
         let body = body.with_context(|| format!("cannot read the response of {server}"))?;
         if answer.status().is_success() {

@@ -157,6 +157,40 @@ fn a_renewed_certificate_serves_the_next_connections_and_a_hangup_is_no_end() {
     assert_eq!(server.wait(), Some(0));
 }
 
+#[test]
+fn a_client_that_speaks_another_protocol_than_the_port_names_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(&dir);
+    let tls = Server::start(&dir, &TLS);
+    let plain_dir = tempfile::tempdir().unwrap();
+    let plain = Server::start(&plain_dir, &[]);
+    for command in [&["files", "ls"][..], &["jobs", "ls"], &["documents", "ls", "d"]] {
+        for (url, way) in [
+            (tls.url.replace("https:", "http:"), "write https:// in its URL"),
+            (plain.url.replace("http:", "https:"), "write http:// in its URL"),
+        ] {
+            let refused = run(&dir, &[command, &["--server", &url]].concat());
+            assert_eq!(refused.status.code(), Some(1), "{command:?} {url}");
+            assert!(stderr(&refused).contains(way), "{command:?} {url}: {}", stderr(&refused));
+        }
+    }
+}
+
+#[test]
+fn a_certificate_of_a_ca_is_refused_with_the_option_that_makes_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = self_signed(true);
+    std::fs::write(dir.path().join("cert.pem"), cert).unwrap();
+    std::fs::write(dir.path().join("key.pem"), key).unwrap();
+    let server = Server::start(&dir, &TLS);
+    let mut list = forebay(&dir);
+    list.args(["files", "ls", "--server", &server.url.replace("127.0.0.1", "localhost")]);
+    let refused = list.env("SSL_CERT_FILE", dir.path().join("cert.pem")).output().unwrap();
+    let said = stderr(&refused);
+    assert!(said.contains("basicConstraints=critical,CA:FALSE"), "{said}");
+    assert!(!said.contains("CaUsedAsEndEntity"), "{said}");
+}
+
 /// A certificate of `localhost` and its key, in PEM.
 ///
 /// * `is_ca`: whether it says that it may sign others, as those of openssl do by default.
