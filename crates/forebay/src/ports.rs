@@ -47,14 +47,17 @@ pub(crate) fn check(asked: &[Binding]) -> anyhow::Result<()> {
         }
         // Bound and closed again: the listener itself is created once everything else is open.
         if let Err(error) = TcpListener::bind(address) {
-            return Err(refused(setting, address, error));
+            return Err(refused(setting, address, &error));
         }
     }
     Ok(())
 }
 
 /// Returns the error for an address that cannot be bound.
-pub(crate) fn refused(setting: &str, address: SocketAddr, error: std::io::Error) -> anyhow::Error {
+///
+/// The system's reason is within the text, and not after it: a remedy is the end of its line, to be
+/// copied.
+pub(crate) fn refused(setting: &str, address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
     let why = match error.kind() {
         ErrorKind::AddrInUse => {
             let by = holder(address).map_or_else(String::new, |holder| format!(" by {holder}"));
@@ -66,20 +69,29 @@ pub(crate) fn refused(setting: &str, address: SocketAddr, error: std::io::Error)
         ErrorKind::PermissionDenied => {
             format!("port {} needs privileges this user does not have", address.port())
         }
-        _ => format!("cannot listen on {address}"),
+        _ => format!("cannot listen on {address}: {error}"),
     };
-    let free = SocketAddr::new(address.ip(), 0);
-    let mut text = format!(
-        "{setting}: {why}.\nDo one of these:\n  \
-         another port          --set {setting}={}\n  \
-         any free port         --set {setting}={free}",
-        SocketAddr::new(address.ip(), address.port().checked_add(10_000).unwrap_or(0)),
-    );
+    let mut text = format!("{setting}: {why}.\nDo one of these:");
+    let port = address.port();
+    let remedies = if error.kind() == ErrorKind::AddrNotAvailable {
+        let local = SocketAddr::from(([127, 0, 0, 1], port));
+        let every = SocketAddr::from(([0, 0, 0, 0], port));
+        [("only this machine    ", local), ("all its addresses    ", every)]
+    } else {
+        let other = SocketAddr::new(address.ip(), port.checked_add(10_000).unwrap_or(0));
+        [
+            ("another port         ", other),
+            ("any free port        ", SocketAddr::new(address.ip(), 0)),
+        ]
+    };
+    for (remedy, address) in remedies {
+        text.push_str(&format!("\n  {remedy} --set {setting}={address}"));
+    }
     if setting.starts_with("cache.") {
         text.push_str(&format!("\n  no such listener      --set {setting}="));
         text.push_str("\n  no cache              --set cache.enabled=false");
     }
-    Coded::wrap(Exit::Start, text, anyhow::Error::new(error))
+    Coded::error(Exit::Start, text)
 }
 
 /// Returns the name and id of the process that listens on `address`, if this user may see them.
@@ -150,6 +162,22 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(Coded::exit_of(&error), Exit::Start);
+    }
+
+    #[test]
+    fn each_remedy_is_the_end_of_its_line_and_fits_the_reason() {
+        let address: SocketAddr = "192.0.2.1:80".parse().unwrap();
+        let refused = |kind: ErrorKind| {
+            format!("{:#}", refused("s3.listen", address, &std::io::Error::from(kind)))
+        };
+        let used = refused(ErrorKind::AddrInUse);
+        assert!(used.ends_with("\n  any free port         --set s3.listen=192.0.2.1:0"), "{used}");
+        let absent = refused(ErrorKind::AddrNotAvailable);
+        assert!(absent.contains("192.0.2.1 is not an address of this machine."), "{absent}");
+        assert!(
+            absent.contains("only this machine     --set s3.listen=127.0.0.1:80\n"),
+            "{absent}"
+        );
     }
 
     #[test]

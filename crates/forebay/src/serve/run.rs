@@ -64,7 +64,7 @@ pub(crate) async fn run(
     guard::check(config.server.listen, protection)?;
     data_dir::prepare(&config.process.data)?;
     let listener = http::bind(config.server.listen)
-        .map_err(|error| ports::refused("server.listen", config.server.listen, error))?;
+        .map_err(|error| ports::refused("server.listen", config.server.listen, &error))?;
     let address = listener.local_addr().map_err(start("cannot determine the local address"))?;
     let s3 = wiring::s3::bind(&config, &keys)?;
     let ports = Ports { s3: s3.as_ref().map(|bound| Arc::clone(&bound.port)) };

@@ -30,7 +30,8 @@ pub(crate) fn bind(config: &Config, keys: &Arc<KeyRing>) -> anyhow::Result<Optio
     let failed = |act: &str, error: anyhow::Error| Coded::wrap(Exit::Start, act, error);
     let master = MasterKey::open(&config.process.data)
         .map_err(|error| failed("cannot open the master key", error.into()))?;
-    let listener = serve::bind(asked).map_err(|error| ports::refused("s3.listen", asked, error))?;
+    let listener =
+        serve::bind(asked).map_err(|error| ports::refused("s3.listen", asked, &error))?;
     let address = listener
         .local_addr()
         .map_err(|error| failed("cannot determine the local address", error.into()))?;
