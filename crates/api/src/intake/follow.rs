@@ -64,7 +64,8 @@ pub(super) fn parse_cursor(text: &str) -> Option<(u64, Option<u64>)> {
     }
 }
 
-/// Answers with what happens after a cursor, or from now on.
+/// Answers with what happens after a cursor, or from now on. Without a position, the namespace must
+/// exist.
 pub(super) async fn documents(
     served: &Served,
     namespace: Namespace,
@@ -77,10 +78,14 @@ pub(super) async fn documents(
     // Before anything is read, so that no document is between the two.
     let changes = served.intake.document_changes();
     let after = match after {
+        // The namespace may have been dropped since, which is reported too.
         Some((id, Some(position))) => NewsCursor { id, position },
         // Without a position, changes are reported from now on.
-        Some((id, None)) => served.intake.news_from_now(&namespace, Some(id)).await?,
-        None => served.intake.news_from_now(&namespace, None).await?,
+        other => {
+            let found = served.intake.news_from_now(&namespace, other.map(|(id, _)| id)).await?;
+            let what = || format!("document namespace {namespace}");
+            found.ok_or_else(|| IntakeError::NotFound { what: what() })?
+        }
     };
     let intake = served.intake.clone();
     let start = cursor(after);

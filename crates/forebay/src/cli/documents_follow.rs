@@ -49,7 +49,7 @@ of a document that was stored, and otherwise replaced, deleted, dropped, or excl
 and no longer passes --where. \"cursor\" is what --after takes to continue behind the line.
 
 A lost connection is established again, and continues after the last line. Ctrl-C ends the command
-with 0.";
+with 0. A namespace that does not exist ends it with 1.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]

@@ -288,6 +288,9 @@ fn a_follower_continues_through_a_restart_and_ends_with_0() {
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["id"], 5, "{line}");
     follower.kill().unwrap();
     follower.wait().unwrap();
+    let missing = documents.run(&["follow", "none"]);
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    assert!(stderr(&missing).contains("there is no document namespace none"), "{missing:?}");
     let refused = documents.run(&["follow", "n", "--after", "x.y"]);
     assert!(refused.status.code() == Some(1) && stderr(&refused).contains("400"), "{refused:?}");
     drop(server);

@@ -40,7 +40,8 @@ pub enum News {
 }
 
 impl Intake {
-    /// The cursor of a client that wants what happens from now on.
+    /// The cursor of a client that wants what happens from now on; `None` if there is no such
+    /// namespace.
     ///
     /// * `after`: id of the last document that it has; `None` for the newest.
     ///
@@ -50,15 +51,18 @@ impl Intake {
         &self,
         namespace: &Namespace,
         after: Option<u64>,
-    ) -> Result<NewsCursor, IntakeError> {
+    ) -> Result<Option<NewsCursor>, IntakeError> {
         self.inner.shown(namespace).await?;
         let namespace = namespace.clone();
         self.ask(move |inner| {
             // The position first: what comes between is reported.
             let page = inner.namespaces.changes(&namespace, u64::MAX, 0)?;
-            let newest = inner.namespaces.info(&namespace)?.and_then(|(info, _)| info.last_id);
+            let info = inner.namespaces.info(&namespace)?.map(|(info, _)| info);
             let position = page.position.map_or(0, |position| position.0);
-            Ok(NewsCursor { id: after.or(newest).unwrap_or(0), position })
+            Ok(info.filter(|info| !info.is_dropped).map(|info| {
+                let id = after.or(info.last_id).unwrap_or(0);
+                NewsCursor { id, position }
+            }))
         })
         .await
     }

@@ -355,6 +355,10 @@ async fn a_follower_receives_each_document_once_and_ends_when_the_server_stops()
         });
         assert_eq!(found.collect::<Vec<_>>().join(" "), expected);
     }
+    for query in ["", "&cursor=0", "&where=n=1"] {
+        let missing = house.get(&format!("/v1/documents/none?follow=true{query}")).await;
+        assert_eq!(missing.error(), (404, "not_found".to_owned()), "{query}");
+    }
     let limited = house.get("/v1/documents/d?follow=true&limit=3").await;
     assert_eq!(limited.error(), (400, "query".to_owned()));
 }
