@@ -60,7 +60,7 @@ pub(super) struct DocumentPage<'a> {
     pub(super) namespace: &'a str,
     /// `table` or `collection`.
     pub(super) target: &'static str,
-    /// Number of documents in the namespace.
+    /// Number of documents in the namespace, whatever `where` and `limit` select.
     pub(super) count: u64,
     /// Columns of the table; empty for a collection.
     pub(super) columns: Vec<TableColumn<'a>>,
