@@ -92,6 +92,9 @@ pub(super) fn check(args: &FileArgs) -> anyhow::Result<Exit> {
 pub(super) fn discover(args: &FileArgs) -> anyhow::Result<Exit> {
     let file = load(&args.file)?;
     let streams = runtime()?.block_on(Pipeline::new(&file).discover())?;
+    if streams.is_empty() {
+        out::note("the source has no streams: no tables, collections or files that can be read");
+    }
     for stream in streams {
         if args.json {
             json_line(&serde_json::to_value(stream)?)?;

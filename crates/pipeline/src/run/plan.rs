@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::engine::{Options, Pipeline};
 use crate::error::RunError;
+use crate::transform;
 
 /// What a run would do.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -100,11 +101,14 @@ impl Pipeline<'_> {
         })
     }
 
-    /// Checks that both sides answer, and reports what they are.
+    /// Checks that both sides answer and that this build has the transforms, and reports what the
+    /// sides are.
     ///
     /// # Errors
-    /// [`RunError`], with the side that does not answer correctly.
+    /// [`RunError`], with the side that does not answer correctly, or the transforms.
     pub async fn check(&self) -> Result<(String, String), RunError> {
+        transform::check(&self.file.transforms)
+            .map_err(|error| RunError::of("transforms", error))?;
         let source = self.source.check().await.map_err(|error| RunError::of("source", error))?;
         let destination =
             self.destination.check().await.map_err(|error| RunError::of("destination", error))?;

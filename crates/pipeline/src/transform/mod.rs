@@ -85,6 +85,17 @@ pub async fn apply(
     Ok(streams)
 }
 
+/// Checks that this build has the transforms of a pipeline.
+///
+/// # Errors
+/// [`ConnectorError`](forebay_sdk::ConnectorError): one of them was left out.
+pub fn check(settings: &[TransformSettings]) -> Result<()> {
+    match settings.iter().any(|step| matches!(step, TransformSettings::Sql(_))) {
+        true => sql::check(),
+        false => Ok(()),
+    }
+}
+
 /// A hash of all transforms, including salts: equal only if they produce the same rows.
 #[must_use]
 pub fn fingerprint(settings: &[TransformSettings]) -> String {
@@ -104,6 +115,13 @@ pub fn fingerprint(settings: &[TransformSettings]) -> String {
 mod tests {
     use super::testing::settings;
     use super::*;
+
+    #[test]
+    fn only_a_transform_that_the_build_has_passes_the_check() {
+        assert!(check(&settings("[]")).is_ok());
+        let checked = check(&settings("- sql: { query: select 1 }"));
+        assert_eq!(checked.is_ok(), cfg!(feature = "sql"), "{checked:?}");
+    }
 
     #[test]
     fn the_fingerprint_distinguishes_transforms_and_salts() {

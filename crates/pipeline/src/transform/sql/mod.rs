@@ -87,6 +87,19 @@ use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
 
+/// Checks that this build has SQL.
+#[cfg(feature = "sql")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature it is an error")]
+pub(super) fn check() -> Result<()> {
+    Ok(())
+}
+
+/// Reports that this build has no SQL.
+#[cfg(not(feature = "sql"))]
+pub(super) fn check() -> Result<()> {
+    Err(ConnectorError::not_built("transform `sql`"))
+}
+
 /// Replaces the streams that a query names by its result.
 #[cfg(feature = "sql")]
 pub(super) async fn apply(
