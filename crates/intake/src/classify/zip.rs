@@ -70,6 +70,27 @@ const OFFICE: [(&str, &str); 15] = [
     ),
 ];
 
+/// Ends of the media types of OpenDocument, as the entry `mimetype` has them.
+const OPEN_DOCUMENT: [(&str, &str); 17] = [
+    ("text", "application/vnd.oasis.opendocument.text"),
+    ("text-template", "application/vnd.oasis.opendocument.text-template"),
+    ("text-master", "application/vnd.oasis.opendocument.text-master"),
+    ("text-master-template", "application/vnd.oasis.opendocument.text-master-template"),
+    ("text-web", "application/vnd.oasis.opendocument.text-web"),
+    ("spreadsheet", "application/vnd.oasis.opendocument.spreadsheet"),
+    ("spreadsheet-template", "application/vnd.oasis.opendocument.spreadsheet-template"),
+    ("presentation", "application/vnd.oasis.opendocument.presentation"),
+    ("presentation-template", "application/vnd.oasis.opendocument.presentation-template"),
+    ("graphics", "application/vnd.oasis.opendocument.graphics"),
+    ("graphics-template", "application/vnd.oasis.opendocument.graphics-template"),
+    ("chart", "application/vnd.oasis.opendocument.chart"),
+    ("chart-template", "application/vnd.oasis.opendocument.chart-template"),
+    ("image", "application/vnd.oasis.opendocument.image"),
+    ("image-template", "application/vnd.oasis.opendocument.image-template"),
+    ("formula", "application/vnd.oasis.opendocument.formula"),
+    ("base", "application/vnd.oasis.opendocument.base"),
+];
+
 /// What the archive is, if its first entries show it.
 ///
 /// * `bytes`: the beginning of the archive.
@@ -79,6 +100,11 @@ pub(super) fn classify(bytes: &[u8]) -> Option<&'static str> {
         match entry.name {
             b"[Content_Types].xml" => {
                 if let Some(mime) = office(&entry.content()) {
+                    return Some(mime);
+                }
+            }
+            b"mimetype" => {
+                if let Some(mime) = open_document(entry.stored()) {
                     return Some(mime);
                 }
             }
@@ -102,12 +128,19 @@ fn office(types: &str) -> Option<&'static str> {
     OFFICE.iter().find(|(part, _)| types.contains(part)).map(|(_, mime)| *mime)
 }
 
+fn open_document(mimetype: &[u8]) -> Option<&'static str> {
+    let end = mimetype.trim_ascii_end().strip_prefix(b"application/vnd.oasis.opendocument.")?;
+    OPEN_DOCUMENT.iter().find(|(name, _)| name.as_bytes() == end).map(|(_, mime)| *mime)
+}
+
 /// The entries of an archive from its beginning on, as far as their sizes are known.
 struct Entries<'a>(&'a [u8]);
 
 struct Entry<'a> {
     name: &'a [u8],
     is_deflated: bool,
+    /// Size of what is stored, if the header has it.
+    size: usize,
     /// What follows the header: the content, and what comes after it.
     rest: &'a [u8],
 }
@@ -131,13 +164,19 @@ impl<'a> Iterator for Entries<'a> {
         let rest = bytes.get(30 + name_size + extra_size..)?;
         // With the third flag, the size comes after the content.
         let is_known = flags & 8 == 0 || size > 0;
-        let after = usize::try_from(size).ok().and_then(|size| rest.get(size..));
-        self.0 = after.filter(|_| is_known).unwrap_or_default();
-        Some(Entry { name, is_deflated: method == 8, rest })
+        let size = usize::try_from(size).ok()?;
+        self.0 = rest.get(size..).filter(|_| is_known).unwrap_or_default();
+        Some(Entry { name, is_deflated: method == 8, size, rest })
     }
 }
 
 impl Entry<'_> {
+    /// The bytes of an entry that is not compressed, as far as they are there.
+    fn stored(&self) -> &[u8] {
+        let stored = self.rest.get(..self.size).unwrap_or(self.rest);
+        if self.is_deflated { &[] } else { stored }
+    }
+
     /// The content as text, as much as is there of it.
     fn content(&self) -> String {
         let mut text = Vec::new();
@@ -190,6 +229,16 @@ mod tests {
                 assert_eq!(classify(&bytes), Some(expected));
             }
         }
+    }
+
+    #[test]
+    fn open_documents_are_known_by_their_entry_mimetype() {
+        for (_, expected) in OPEN_DOCUMENT {
+            let mut bytes = entry("mimetype", expected.as_bytes(), false);
+            bytes.extend(entry("content.xml", b"<x/>", true));
+            assert_eq!(classify(&bytes), Some(expected));
+        }
+        assert_eq!(classify(&entry("mimetype", b"application/epub+zip", false)), None);
     }
 
     #[test]
