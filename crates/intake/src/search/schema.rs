@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::error::CatalogueFault;
 
 /// Version of the tables. An index of another version is built again.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+pub(super) const SCHEMA_VERSION: i64 = 2;
 
 /// What an operation on the index returns.
 pub(super) type Checked<T> = Result<T, CatalogueFault>;

@@ -198,9 +198,9 @@ fn an_index_of_another_log_version_or_content_is_not_used() {
     assert!(is_usable(LOG));
     change("CREATE TABLE more (x)");
     assert!(!is_usable(LOG));
-    change("DROP TABLE more; PRAGMA user_version = 2");
+    change("DROP TABLE more; PRAGMA user_version = 1");
     assert!(!is_usable(LOG));
-    assert_eq!(version_of(&open_reader(&path).unwrap()).unwrap(), 2);
+    assert_eq!(version_of(&open_reader(&path).unwrap()).unwrap(), 1);
     assert_eq!(super::check(&path, None).unwrap().1, Vec::<String>::new());
     std::fs::write(&path, "no database at all, but long enough to look like one").unwrap();
     assert!(!is_usable(LOG));

@@ -1,16 +1,19 @@
 //! The text of a file, for the index and for excerpts.
 //!
 //! Text formats are those of [`is_text`]; the text of a larger file than [`TEXT_SIZE_MAX`] is not
-//! indexed. Bytes are read as UTF-8, or as UTF-16 after a byte order mark; what is neither is replaced.
+//! indexed. Bytes are read as UTF-8, as UTF-16 after a byte order mark, or else, if no character beyond
+//! ASCII is UTF-8, as Windows-1252, which has the characters of Latin-1; what is none of them is replaced.
 //! Of HTML, scripts, styles and tags are left out by a scanner that is no parser: it is good enough to
 //! find words, and nothing it returns is ever shown as markup.
 //!
 //! Invariants: bytes are read from where every read takes them, with their checksums verified; no
-//! input makes the scanner fail, and its output is no longer than its input.
+//! input makes the scanner fail, and its output is no longer than its input. The text that bytes have never
+//! changes within a version of the index.
 
 use std::io;
 
 use bytes::Bytes;
+use encoding_rs::WINDOWS_1252;
 
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobLocation, BlobRecord};
@@ -94,8 +97,16 @@ fn decoded(bytes: &[u8]) -> String {
         [0xFF, 0xFE, rest @ ..] => units(rest, u16::from_le_bytes),
         [0xFE, 0xFF, rest @ ..] => units(rest, u16::from_be_bytes),
         [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
+        _ if is_one_byte_each(bytes) => {
+            WINDOWS_1252.decode_without_bom_handling(bytes).0.into_owned()
+        }
         _ => String::from_utf8_lossy(bytes).into_owned(),
     }
+}
+
+/// Whether no character beyond ASCII is UTF-8, and there is one.
+fn is_one_byte_each(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err() && bytes.utf8_chunks().all(|chunk| chunk.valid().is_ascii())
 }
 
 /// Elements whose content is not text.
@@ -175,7 +186,12 @@ mod tests {
         assert_eq!(text_of(b"\xEF\xBB\xBFplain", "text/plain"), "plain");
         assert_eq!(text_of(b"\xFF\xFEh\0i\0", "text/plain"), "hi");
         assert_eq!(text_of(b"\xFE\xFF\0h\0i\0", "text/plain"), "hi");
-        assert_eq!(text_of(b"a\xFFb\0c", "text/plain"), "a\u{FFFD}b c");
+        assert_eq!(
+            text_of(b"K\xE4se f\xFCr 5 \x80\0", "text/plain"),
+            "K\u{e4}se f\u{fc}r 5 \u{20ac} "
+        );
+        let mixed = "\u{e9}".bytes().chain(*b"a\xFFb\0c").collect::<Vec<_>>();
+        assert_eq!(text_of(&mixed, "text/plain"), "\u{e9}a\u{FFFD}b c");
     }
 
     #[test]
