@@ -18,7 +18,7 @@ use forebay_base::compression::{Compression, Decompressor};
 use forebay_intake::IntakeError;
 use forebay_intake::upload::Source;
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE};
 use md5::Md5;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
@@ -37,9 +37,13 @@ impl<S> Content<S> {
     /// * `headers`: those of the request, or of a part of a multipart body.
     ///
     /// # Errors
-    /// `encoding`: it is not known; `digest`: a header is malformed, or has no algorithm
-    /// that is known.
+    /// `content_range`: it is a part of what is meant; `encoding`: it is not known; `digest`: a header is
+    /// malformed, or has no algorithm that is known.
     pub(super) fn new(headers: &HeaderMap, source: S) -> Result<Self, IntakeError> {
+        if headers.contains_key(CONTENT_RANGE) {
+            let text = "a part cannot be stored: send the whole body, without Content-Range";
+            return Err(IntakeError::rejected("content_range", text));
+        }
         Ok(Self { source, checks: checks(headers)?, decoder: decoder(headers)? })
     }
 

@@ -125,7 +125,7 @@ async fn patch_file(
     let key = name_key(namespace, name)?;
     let condition = condition::of_write(headers)?;
     let keyed = claim(intake, headers).await?;
-    let body = json_body::bytes(body, intake.limits()).await?;
+    let body = json_body::bytes(body, headers, intake.limits()).await?;
     let print = || condition::fingerprint(&[b"PATCH", path.as_bytes(), &body], headers);
     let (record, _held) = match keyed.turn(print)? {
         Turn::Act(record, held) => (record, held),

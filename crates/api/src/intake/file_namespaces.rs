@@ -10,6 +10,7 @@ use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
+use http::request::Parts;
 use http::{Extensions, Uri};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -238,7 +239,7 @@ pub(super) async fn put(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    match put_namespace(&intake, &namespace, is_limited(&parts.extensions), body).await {
+    match put_namespace(&intake, &namespace, &parts, body).await {
         Ok(Some(response)) => response,
         Ok(None) => Problem::KEY_LIMIT.answer(&parts.headers),
         Err(error) => problem::answer(&error, &parts.headers),
@@ -254,12 +255,13 @@ fn is_limited(extensions: &Extensions) -> bool {
 async fn put_namespace(
     intake: &Intake,
     namespace: &str,
-    is_limited: bool,
+    parts: &Parts,
     body: Body,
 ) -> Result<Option<Response>, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
-    let settings: NamespaceSettings = json_body::read_optional(body, intake.limits()).await?;
-    if is_limited && settings.changes_quota() {
+    let settings: NamespaceSettings =
+        json_body::read_optional(body, &parts.headers, intake.limits()).await?;
+    if is_limited(&parts.extensions) && settings.changes_quota() {
         return Ok(None);
     }
     let change = |attributes, _| settings.apply(attributes);

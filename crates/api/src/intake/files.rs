@@ -13,7 +13,7 @@ use forebay_intake::catalogue::{Browse, FileFilter};
 use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
-use http::header::{CONTENT_RANGE, ETAG, LOCATION};
+use http::header::{ETAG, LOCATION};
 use http::{HeaderMap, Uri};
 
 use super::answers::FilePage;
@@ -55,12 +55,6 @@ async fn put_file(
     let comment = put_comment(uri)?;
     let attributes = details::of_upload(headers)?;
     let condition = condition::of_write(headers)?;
-    if headers.contains_key(CONTENT_RANGE) {
-        return Err(IntakeError::rejected(
-            "content_range",
-            "a part of a file cannot be stored: send the whole file, without Content-Range",
-        ));
-    }
     let mut body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     let size = declared_size(headers).filter(|_| !body.is_encoded());
     let keyed = claim(intake, headers).await?;

@@ -1,14 +1,17 @@
 //! A small JSON body, read as a whole.
 //!
-//! Invariants: it is read at the sender's pace like every other body, and has at most [`SIZE_MAX`] bytes; an
-//! unknown or misplaced field is an error that names it.
+//! Invariants: it is read at the sender's pace like every other body, decoded and compared with its digests, and
+//! has at most [`SIZE_MAX`] bytes; an unknown or misplaced field is an error that names it.
 
 use axum::body::Body;
 use forebay_intake::IntakeError;
 use forebay_intake::options::IntakeLimits;
+use forebay_intake::upload::Source as _;
+use http::HeaderMap;
 use serde::de::DeserializeOwned;
 
 use super::body::PacedBody;
+use super::content::Content;
 
 /// Maximum number of bytes of a request's JSON.
 const SIZE_MAX: usize = 1 << 20;
@@ -19,9 +22,10 @@ const SIZE_MAX: usize = 1 << 20;
 /// As [`read`].
 pub(super) async fn read_optional<T: DeserializeOwned + Default>(
     body: Body,
+    headers: &HeaderMap,
     limits: &IntakeLimits,
 ) -> Result<T, IntakeError> {
-    match bytes(body, limits).await? {
+    match bytes(body, headers, limits).await? {
         json if json.trim_ascii().is_empty() => Ok(T::default()),
         json => parse(&json),
     }
@@ -34,17 +38,22 @@ pub(super) async fn read_optional<T: DeserializeOwned + Default>(
 /// what the route takes.
 pub(super) async fn read<T: DeserializeOwned>(
     body: Body,
+    headers: &HeaderMap,
     limits: &IntakeLimits,
 ) -> Result<T, IntakeError> {
-    parse(&bytes(body, limits).await?)
+    parse(&bytes(body, headers, limits).await?)
 }
 
 /// Reads a body.
 ///
 /// # Errors
-/// [`IntakeError::TooLarge`]; [`IntakeError::Body`].
-pub(super) async fn bytes(body: Body, limits: &IntakeLimits) -> Result<Vec<u8>, IntakeError> {
-    let mut body = PacedBody::new(body, limits);
+/// [`IntakeError::TooLarge`]; [`IntakeError::Body`]; those of [`Content`].
+pub(super) async fn bytes(
+    body: Body,
+    headers: &HeaderMap,
+    limits: &IntakeLimits,
+) -> Result<Vec<u8>, IntakeError> {
+    let mut body = Content::new(headers, PacedBody::new(body, limits))?;
     let mut json = Vec::new();
     while let Some(bytes) = body.next().await? {
         if json.len() + bytes.len() > SIZE_MAX {

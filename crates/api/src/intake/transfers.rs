@@ -137,7 +137,7 @@ async fn transfer(
     is_moved: bool,
 ) -> Result<Response, IntakeError> {
     check_headers(headers)?;
-    let Transfers { files } = json_body::read(body, intake.limits()).await?;
+    let Transfers { files } = json_body::read(body, headers, intake.limits()).await?;
     check_count(files.len())?;
     let at_once = if are_independent(&files) { AT_ONCE } else { 1 };
     let done = stream::iter(files).map(|file| async move {
@@ -180,7 +180,7 @@ async fn delete_files(
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
     check_headers(headers)?;
-    let Deletions { files } = json_body::read(body, intake.limits()).await?;
+    let Deletions { files } = json_body::read(body, headers, intake.limits()).await?;
     check_count(files.len())?;
     let done = stream::iter(files).map(|path| async move {
         let deleted = match name_key(&path.namespace, &path.name) {

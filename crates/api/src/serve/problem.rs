@@ -40,6 +40,17 @@ impl Problem {
         "this address or API key has reached its share of the requests in progress; see \
          server.client_share_max",
     );
+    pub(super) const PART: Self = Self::fixed(
+        StatusCode::BAD_REQUEST,
+        "content_range",
+        "a part cannot be stored: send the whole body, without Content-Range",
+    );
+    pub(super) const DIGEST: Self = Self::fixed(
+        StatusCode::BAD_REQUEST,
+        "digest",
+        "this route does not compare the body with a digest: omit Content-Digest, Repr-Digest and \
+         Content-MD5; uploads in parts have Upload-Checksum",
+    );
     pub(super) const FOLLOWERS: Self = Self::fixed(
         StatusCode::TOO_MANY_REQUESTS,
         "too_many_followers",

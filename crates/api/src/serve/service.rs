@@ -29,7 +29,7 @@ use super::problem::normalise;
 use super::protocol::{Protocol, Refusal};
 use super::shares::Full;
 use super::shutdown::Stage;
-use super::{auth, login, presign, request_id};
+use super::{auth, login, presign, request_id, whole};
 use crate::idempotency;
 use crate::keys::Grant;
 use crate::problem::Problem;
@@ -192,6 +192,9 @@ async fn behind_gate(
             idempotency::bind(request.headers_mut(), &String::from_utf8_lossy(&grant.id));
             request.extensions_mut().insert(grant);
         }
+    }
+    if let Err(problem) = whole::check(&request) {
+        return problem.response(id);
     }
     if let Some(login) = login::route(&running.app, &running.conn, &request, from) {
         return Box::pin(login.answer(running, request, id)).await;

@@ -109,6 +109,11 @@ async fn a_part_of_a_file_never_replaces_it() {
         assert_eq!(put.error(), (400, "content_range".into()));
     }
     assert_eq!(house.get("/v1/files/n/a").await.body, "whole");
+    let part = [("content-range", "bytes 0-6/100")];
+    for (method, path) in [("PUT", "/v1/documents/n/1"), ("POST", "/v1/documents/n")] {
+        let put = house.send(method, path, &part, "{\"a\":9}").await;
+        assert_eq!(put.error(), (400, "content_range".into()), "{method} {path}");
+    }
 }
 
 #[tokio::test]
@@ -131,6 +136,13 @@ async fn a_body_with_another_digest_than_it_declares_is_not_stored() {
     assert_eq!(house.get("/v1/documents/n").await.status, 404);
     assert_eq!(house.files_below("staging"), [""; 0]);
     let right = house.send("PUT", "/v1/files/n/a", &[("content-digest", &digest)], "whole").await;
+    let wrong = [("content-md5", md5)];
+    let changed = house.send("PATCH", "/v1/files/n/a", &wrong, "{\"tags\":[\"x\"]}").await;
+    assert_eq!(changed.error(), (400, "digest_mismatch".into()));
+    let named = "{\"files\":[{\"namespace\":\"n\",\"name\":\"a\"}]}";
+    let deleted = house.send("POST", "/v1/files/delete", &wrong, named).await;
+    assert_eq!(deleted.error(), (400, "digest_mismatch".into()));
+    assert_eq!(house.get("/v1/files/n/a").await.body, "whole");
     assert_eq!(right.status, 201, "{right:?}");
 }
 
