@@ -83,9 +83,15 @@ impl Inner {
         let shortened = self.shorten();
         // A failure states jobs in vain: it is not repeated each second.
         self.shorten_from.store(if shortened.is_err() { 2 * size } else { 0 }, Ordering::Relaxed);
-        if let Err(error) = shortened {
-            let error = forebay_base::error_chain::chain(&error);
-            tracing::error!("cannot shorten the log of the job queue: {error}");
+        match shortened {
+            Ok(()) => {}
+            Err(error @ JobError::Status { .. }) => {
+                tracing::debug!(%error, "the log of the job queue is shortened later");
+            }
+            Err(error) => {
+                let error = forebay_base::error_chain::chain(&error);
+                tracing::error!("cannot shorten the log of the job queue: {error}");
+            }
         }
     }
 
