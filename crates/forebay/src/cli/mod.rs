@@ -146,7 +146,7 @@ enum Command {
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
-    /// List, follow, cancel and requeue the jobs of a server.
+    /// List, wait for, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
     /// Create, test and follow the webhooks of a server.

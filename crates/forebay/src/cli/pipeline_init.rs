@@ -112,7 +112,7 @@ const FENCE: &str = "  # permissions:                   # anything not listed he
 ";
 
 const STREAMS: &str = "  streams:
-    - name: public.orders
+    - name: orders
       # into: orders_copy          # name in the destination
       # sync_mode: incremental     # full_refresh reads all rows every time
       # cursor_field: updated_at   # for incremental: a column that grows with every change
@@ -148,8 +148,10 @@ resources:
 
 /// Returns the source's connector, settings and streams.
 fn source(of: From) -> (&'static str, String) {
+    // Only PostgreSQL's tables have schemas.
+    let qualified = STREAMS.replace("name: orders", "name: public.orders");
     let (name, config, streams) = match of {
-        From::Postgres => ("postgres", POSTGRES.to_owned(), STREAMS),
+        From::Postgres => ("postgres", POSTGRES.to_owned(), qualified.as_str()),
         From::Mongodb => ("mongodb", format!("{MONGODB}{FROM_MONGODB}"), STREAMS),
         From::Parquet => ("parquet", FILES.to_owned(), STREAMS),
         From::Csv => ("csv", FILES.to_owned(), STREAMS),
