@@ -174,16 +174,17 @@ impl Worker {
         let started = Instant::now();
         self.catalogue.apply(&changes, end.0).map_err(Stopped::Catalogue)?;
         crate::meters::applied(changes.len(), started.elapsed());
+        // Before the changes leave the queue: at any moment one of both shows what was appended.
+        self.shared.applied.send_modify(|applied| {
+            applied.position = end;
+            applied.waiting = None;
+        });
         let mut left = changes.len();
         while left > 0 {
             let step = left.min(STEP);
             self.shared.pending.lock().applied(step);
             left -= step;
         }
-        self.shared.applied.send_modify(|applied| {
-            applied.position = end;
-            applied.waiting = None;
-        });
         if let Some(search) = &self.shared.search {
             search.announce(end);
         }

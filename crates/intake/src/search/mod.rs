@@ -338,9 +338,10 @@ impl Intake {
     pub fn search_status(&self) -> Result<SearchStatus, IntakeError> {
         let search = self.search_index()?;
         let shared = &self.inner.shared;
+        // In the order in which changes pass through both.
+        let pending = shared.pending.lock().last_end(None);
         let applied = shared.applied.borrow().position;
-        let end = shared.pending.lock().last_end(None).unwrap_or(applied).max(applied);
-        Ok(search.status(end))
+        Ok(search.status(pending.map_or(applied, |pending| pending.max(applied))))
     }
 
     /// Waits until the index shows everything that was acknowledged before this call.
