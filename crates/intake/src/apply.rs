@@ -174,16 +174,19 @@ impl Worker {
         let started = Instant::now();
         self.catalogue.apply(&changes, end.0).map_err(Stopped::Catalogue)?;
         crate::meters::applied(changes.len(), started.elapsed());
-        // Before the changes leave the queue: at any moment one of both shows what was appended.
-        self.shared.applied.send_modify(|applied| {
-            applied.position = end;
-            applied.waiting = None;
-        });
         let mut left = changes.len();
-        while left > 0 {
-            let step = left.min(STEP);
-            self.shared.pending.lock().applied(step);
-            left -= step;
+        while left > STEP {
+            self.shared.pending.lock().applied(STEP);
+            left -= STEP;
+        }
+        {
+            // Under the lock, so that those who hold it always see what was appended, in the queue or as applied.
+            let mut pending = self.shared.pending.lock();
+            pending.applied(left);
+            self.shared.applied.send_modify(|applied| {
+                applied.position = end;
+                applied.waiting = None;
+            });
         }
         if let Some(search) = &self.shared.search {
             search.announce(end);

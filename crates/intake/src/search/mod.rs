@@ -338,10 +338,13 @@ impl Intake {
     pub fn search_status(&self) -> Result<SearchStatus, IntakeError> {
         let search = self.search_index()?;
         let shared = &self.inner.shared;
-        // In the order in which changes pass through both.
-        let pending = shared.pending.lock().last_end(None);
-        let applied = shared.applied.borrow().position;
-        Ok(search.status(pending.map_or(applied, |pending| pending.max(applied))))
+        let end = {
+            // Under the lock, a change is in the queue or applied.
+            let pending = shared.pending.lock();
+            let applied = shared.applied.borrow().position;
+            pending.last_end(None).map_or(applied, |pending| pending.max(applied))
+        };
+        Ok(search.status(end))
     }
 
     /// Waits until the index shows everything that was acknowledged before this call.
