@@ -132,6 +132,8 @@ fn an_address_with_more_than_its_share_makes_room_for_others_in_the_middle_of_re
     let (greedy, other) = (Arc::<Share>::default(), Arc::<Share>::default());
     let [first, second, third] = [1, 2, 3].map(|ms| of_share(ms, Arc::clone(&greedy)));
     let modest = of_share(0, Arc::clone(&other));
+    // It waits the longest.
+    first.want_body(9_000);
     for state in [&first, &second, &third, &modest] {
         registry.register(state);
         state.request_begun(10_000);
