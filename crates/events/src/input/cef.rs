@@ -32,7 +32,7 @@ pub(super) fn parse<'a>(
     let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
     let own = fields.times.into_iter().flatten().next();
     let own = own.and_then(|when| when.in_zone(&fields.zone));
-    let when = own.map(|when| when.aligned(syslog.when)).or(syslog.when);
+    let when = own.map(|when| when.aligned(fields.times[3]).aligned(syslog.when)).or(syslog.when);
     Ok(Draft {
         timestamp_ns: when.map(|when| when.ns),
         time_source: when.map(When::source).unwrap_or_default(),
@@ -101,6 +101,15 @@ fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
     Cow::Owned(plain)
 }
 
+/// Whether a name that the format does not have is that of the event's time.
+fn is_own_time(key: &[u8]) -> bool {
+    const ENDS: [&[u8]; 3] = [b"eventtime", b"event_timestamp", b"detectiontime"];
+    ENDS.iter().any(|end| {
+        let at = key.len().checked_sub(end.len());
+        at.and_then(|at| key.get(at..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    })
+}
+
 /// The fields of the extension that are used, in order of preference.
 #[derive(Default)]
 struct Fields<'a> {
@@ -148,9 +157,8 @@ impl<'a> Fields<'a> {
         let when = || time::text(&value(), Some(now_ms));
         match key {
             b"rt" => self.times[0] = when(),
-            b"start" => self.times[1] = when(),
-            b"end" => self.times[2] = when(),
-            b"FTNTFGTeventtime" => self.times[3] = when(),
+            b"start" | b"startTime" => self.times[1] = when(),
+            b"end" | b"endTime" => self.times[2] = when(),
             b"dtz" => self.zone = value(),
             b"src" => self.addresses[0] = address(&value()),
             // Custom address 2 is the IPv6 address of the source.
@@ -162,6 +170,8 @@ impl<'a> Fields<'a> {
             b"shost" => self.hosts[1] = value(),
             b"dhost" => self.hosts[2] = value(),
             b"deviceExternalId" => self.hosts[3] = value(),
+            // With the product's prefix: FTNTFGTeventtime, BitdefenderGZDetectionTime.
+            _ if is_own_time(key) => self.times[3] = self.times[3].or_else(when),
             _ => {}
         }
     }

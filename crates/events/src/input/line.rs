@@ -38,8 +38,13 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
     if line.starts_with(b"<Event") {
         return windows(line).and_then(|draft| found(Format::Windows, draft));
     }
-    if line.first().is_some_and(u8::is_ascii_digit)
-        && let Some(draft) = palo_alto(line, now_ms).or_else(|| flow(line))
+    if line.starts_with(b"<?xml") || line.starts_with(b"<EPOEvent") {
+        return epo(line).and_then(|draft| found(Format::Text, draft));
+    }
+    // A relay may leave the colon after a program without a name.
+    let values = line.strip_prefix(b": ").unwrap_or(line);
+    if values.first().is_some_and(u8::is_ascii_digit)
+        && let Some(draft) = palo_alto(values, now_ms).or_else(|| flow(values))
     {
         return found(Format::Text, draft);
     }
@@ -47,7 +52,8 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
         return found(Format::Clf, draft);
     }
     let begins = [&b"[action:\""[..], b"[flags:\"", b"[sequencenum:\"", b"[product:\""];
-    if (pairs::begins(line) || begins.iter().any(|begin| line.starts_with(begin)))
+    let pairs_from = line.strip_prefix(b"[").unwrap_or(line);
+    if (pairs::begins(pairs_from) || begins.iter().any(|begin| line.starts_with(begin)))
         && let Some(draft) =
             std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
     {
@@ -60,7 +66,8 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
     if let Some(draft) = klog(line, now_ms) {
         return Some(Parsed { format: Format::Text, certain: false, leading: true, draft });
     }
-    let (leading, draft) = text(line, now_ms)?;
+    let (leading, draft) =
+        text(line, now_ms).or_else(|| labelled(line, now_ms).map(|draft| (false, draft)))?;
     Some(Parsed { format: Format::Text, certain: false, leading, draft })
 }
 
@@ -95,6 +102,10 @@ pub(super) fn access(line: &[u8]) -> Option<Draft<'_>> {
     };
     let mut words = line.get(..open)?.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let (first, second) = (words.next()?, words.next());
+    // A log of requests in another one: the line begins with its own time.
+    if first.len() >= 19 && time::text(fitting_bytes(first), None).is_some_and(|when| when.zoned) {
+        return None;
+    }
     let client = address(fitting_bytes(first));
     let behind = second.and_then(|word| address(fitting_bytes(word)));
     if !rest.starts_with(b" \"") && client.is_none() && behind.is_none() {
@@ -185,6 +196,37 @@ fn windows(line: &[u8]) -> Option<Draft<'_>> {
     })
 }
 
+/// An event of ePolicy Orchestrator as XML, in one line.
+fn epo(line: &[u8]) -> Option<Draft<'_>> {
+    let text = std::str::from_utf8(line).ok()?;
+    let (_, event) = text.split_once("<EPOEvent")?;
+    let element = |name: &str| {
+        let (_, rest) = event.split_once(name)?;
+        rest.split_once('<').map(|(value, _)| value.trim_ascii())
+    };
+    let when = time::text(element("<GMTTime>")?, None)?;
+    let fitting = |text: &'_ str| super::text::fitting(Cow::Owned(text.to_owned()));
+    Some(Draft {
+        kind: fitting(element("<EventID>").unwrap_or_default()),
+        host: fitting(element("<MachineName>").unwrap_or_default()),
+        ip: element("<IPAddress>").and_then(address),
+        collector: fitting(element("<AnalyzerName>").unwrap_or_default()),
+        ..stamped(Some(When::exact(when.ns)))
+    })
+}
+
+/// Values separated by commas, one of which is a time after its name: Symantec Endpoint Protection's.
+fn labelled(line: &[u8], now_ms: i64) -> Option<Draft<'static>> {
+    // A scan is recorded when it ends.
+    const NAMES: [&[u8]; 3] = [b",Event time: ", b",End Time: ", b",Begin: "];
+    let start = line.get(..NAMES_SIZE_MAX).unwrap_or(line);
+    NAMES.iter().find_map(|name| {
+        let at = memchr::memmem::find(start, name)? + name.len();
+        let (when, _) = time::leading(start.get(at..)?, Some(now_ms))?;
+        Some(stamped(Some(when)))
+    })
+}
+
 /// Lines of klog and glog, which Kubernetes' components write: a letter for the level, month and day,
 /// the time of day, the thread, and the place in the source with a bracket.
 fn klog(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
@@ -212,9 +254,11 @@ fn text(line: &[u8], now_ms: i64) -> Option<(bool, Draft<'_>)> {
         let here = line.get(from..)?;
         if word <= BARE_WORDS_MAX || here.first() == Some(&b'[') {
             let found = time::leading(here, Some(now_ms));
-            // A number counts only at the very start.
-            let number = |here: &[u8]| here.iter().take_while(|it| it.is_ascii_digit()).count() > 8;
-            if let Some((when, rest)) = found.filter(|_| word == 0 || !number(here)) {
+            // A number counts only at the very start, or with milliseconds after a word with a colon.
+            let named = word == 1 && line.get(..from).is_some_and(|before| before.ends_with(b": "));
+            let labelled = named && has_millis(here);
+            if let Some((when, rest)) = found.filter(|_| word == 0 || labelled || !is_number(here))
+            {
                 return Some((word == 0, after_time(when, here, rest)));
             }
         } else {
@@ -232,6 +276,21 @@ fn text(line: &[u8], now_ms: i64) -> Option<(bool, Draft<'_>)> {
         }
     }
     None
+}
+
+/// Whether the text at the front would be a number of seconds or a part of one, not a date.
+fn is_number(here: &[u8]) -> bool {
+    let here = here.strip_prefix(b"[").unwrap_or(here);
+    here.iter().take_while(|byte| byte.is_ascii_digit()).count() > 8
+}
+
+/// Whether seconds since 1970 with milliseconds are at the front: `1697034772.123 `.
+fn has_millis(here: &[u8]) -> bool {
+    let Some((number, [b' ', ..])) = here.split_at_checked(14) else { return false };
+    number.iter().enumerate().all(|(at, byte)| match at {
+        10 => *byte == b'.',
+        _ => byte.is_ascii_digit(),
+    })
 }
 
 /// What customarily follows a time: a level, a module with its level (Apache), a client.

@@ -86,6 +86,12 @@ impl<'a> Iterator for Pairs<'a> {
 
 /// The value at the front, and what follows it. A time may hold a space.
 fn value(text: &str) -> Option<(&str, &str)> {
+    if let Some(inside) = text.strip_prefix('\'')
+        && let Some(end) = inside.find(['\'', '"'])
+        && inside.as_bytes().get(end) == Some(&b'\'')
+    {
+        return inside.split_at_checked(end).map(|(value, rest)| (value, &rest[1..]));
+    }
     if let Some(inside) = text.strip_prefix('"') {
         let bytes = inside.as_bytes();
         let mut from = 0;

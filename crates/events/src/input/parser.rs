@@ -129,6 +129,11 @@ impl Parser {
     }
 
     fn auto<'a>(&mut self, line: &'a [u8]) -> Result<Option<Read<'a>>, Reject> {
+        if let Some(record) = after_cookie(line)
+            && let Ok(Read::One(draft)) = self.json(record, Format::Auto)
+        {
+            return Ok(Some(Read::One(Draft { raw: line.into(), ..draft })));
+        }
         let format = self.detect(line);
         let one = |draft| Ok(Some(Read::One(draft)));
         let result = match format {
@@ -186,6 +191,13 @@ impl Parser {
             self.embedded(text.as_bytes(), depth + 1).map(owned)
         })
     }
+}
+
+/// The JSON record after the mark with which syslog daemons announce one, `@cee:`.
+fn after_cookie(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    let record = line.strip_prefix(b"@cee:")?;
+    looks_like_json(record).then_some(record)
 }
 
 fn looks_like_json(line: &[u8]) -> bool {

@@ -31,6 +31,7 @@ macro_rules! slots {
 
 slots! {
     // Times, by how they are ranked in `map`.
+    TimestampDetected = "timestampdetected";
     Timestamp = "timestamp" "timestamp.$date" "timestamp.seconds" "timestamp.value";
     AtTimestamp = "@timestamp";
     Time = "time" "time.$date" "time.seconds";
@@ -60,8 +61,9 @@ slots! {
     EventTime = "eventtime" "event.time" "event.eventtime" "eventtimestamp" "event.timestamp"
         "eventdatetime" "event.datetime" "deviceeventtime" "eventoccurredat" "eventoccurredtime"
         "eventhappenedat" "eventts" "evttime" "eventtimelocal" "eventtimems" "eventtimestampms"
-        "eventunixtime" "eventepoch" "data.eventtime" "detail.eventtime" "event.eventtimestamp"
-        "event.ts";
+        "eventunixtime" "eventepoch" "detail.eventtime" "event.eventtimestamp" "event.ts"
+        "event.securityevent.time" "attributes.eventdate";
+    DataEventTime = "data.eventtime";
     TimeCreated = "timecreated" "timecreated.value" "timecreated.systemtime" "timecreated.@systemtime"
         "timecreated.#attributes.systemtime" "timecreated.attributes.systemtime"
         "system.timecreated" "system.timecreated.systemtime" "system.timecreated.@systemtime"
@@ -69,7 +71,8 @@ slots! {
         "event.system.timecreated.@systemtime" "event.system.timecreated.#attributes.systemtime"
         "event.system.timecreated" "winlog.timecreated" "winlog.systemtime" "@systemtime"
         "systemtime" "eventrecord.timecreated";
-    UtcTime = "utctime" "eventdata.utctime" "winlog.eventdata.utctime" "event.eventdata.utctime";
+    UtcTime = "utctime" "eventdata.utctime" "event.eventdata.utctime";
+    WinlogUtcTime = "winlog.eventdata.utctime";
     RequestReceived = "requestreceivedtimestamp";
     StageTimestamp = "stagetimestamp";
     SourceRealtime = "sourcerealtimetimestamp";
@@ -94,7 +97,8 @@ slots! {
     Occurred = "occurred" "occured" "occurredat" "occuredat" "occurredon" "occurredtime"
         "occurrencetime" "occurrencedate" "occurredtimestamp" "occurreddatetime" "occurreddate"
         "occurtime" "happenedat" "happenedon" "dateoccurred" "timeoccurred" "timeofoccurrence";
-    EventCreationTime = "metadata.eventcreationtime" "eventcreationtime" "event.eventcreationtime"
+    MetadataCreation = "metadata.eventcreationtime";
+    EventCreationTime = "eventcreationtime" "event.eventcreationtime"
         "event.eventcreationtimestamp" "eventcreatedat" "eventcreatedtime" "eventcreateddate"
         "eventcreationdate" "eventcreated";
     ContextTimestamp = "contexttimestamp";
@@ -110,7 +114,9 @@ slots! {
         "incidenttime" "incidentdate" "attacktime" "attackdate" "attacktimestamp" "violationtime"
         "violationdate" "scantime" "scandate" "triggeredat" "triggertime" "triggeredtime"
         "triggeredon" "raisedtime" "raisedat" "raisedon" "issuedat" "issuetime" "findingtime"
-        "threatdetectedat" "observedat" "observedtime" "blocktime" "quarantinetime";
+        "threatdetectedat" "observedat" "observedtime" "blocktime" "quarantinetime" "analyzedat"
+        "analysedat" "evaluatedat" "assessedat";
+    ClientTime = "clienttimestamp" "details.clienttimestamp";
     AccessTime = "accesstime" "accessedat" "actiontime" "actiontimestamp" "actiondate"
         "actiondatetime" "audittime" "auditdate" "audittimestamp" "auditedat" "auditdatetime"
         "transactiontime" "transactiondate" "transactiontimestamp" "logintime" "logindate"
@@ -143,6 +149,8 @@ slots! {
         "message.timestamp" "message.time" "audit.timestamp" "audit.time" "audit.datetime"
         "fields.timestamp" "fields.time" "info.timestamp" "info.time" "params.time" "request.time"
         "entry.timestamp" "entry.time" "source.time" "source.timestamp";
+    Updated = "lastupdatetime" "modtime";
+    Received = "received";
     EventStart = "event.start" "eventstart";
     Start = "start" "starttime" "starttimestamp" "startdate" "startedat" "startdatetime"
         "startedtime" "startedon" "startts" "startutc" "starttimeutc" "starttimems" "flowstart"

@@ -11,8 +11,9 @@ use crate::input::text::{address, fitting};
 use crate::input::time::{self, Unit, When};
 
 /// The times of a record, the best first: those of one product, then those that any may have.
-const TIMES: [Slot; 27] = [
+const TIMES: [Slot; 31] = [
     Slot::TimeCreated,
+    Slot::MetadataCreation,
     Slot::RequestReceived,
     Slot::StageTimestamp,
     Slot::Realtime,
@@ -24,8 +25,11 @@ const TIMES: [Slot; 27] = [
     Slot::EventTime,
     Slot::EventCreateDate,
     Slot::Properties,
+    Slot::TimestampDetected,
     Slot::Timestamp,
     Slot::AtTimestamp,
+    Slot::CalendarTime,
+    Slot::UnixTime,
     Slot::Time,
     Slot::SplunkTime,
     Slot::Ts,
@@ -41,14 +45,13 @@ const TIMES: [Slot; 27] = [
     Slot::IdTime,
 ];
 /// Times that are less certain than a date and a time of day in two fields.
-const LATER: [Slot; 22] = [
+const LATER: [Slot; 25] = [
+    Slot::Updated,
     Slot::CreationTime,
     Slot::Published,
     Slot::ActivityDateTime,
     Slot::CreatedDateTime,
     Slot::TimeGenerated,
-    Slot::UnixTime,
-    Slot::CalendarTime,
     Slot::DevTime,
     Slot::Occurred,
     Slot::EventCreationTime,
@@ -57,17 +60,27 @@ const LATER: [Slot; 22] = [
     Slot::ThreatTime,
     Slot::QueryTime,
     Slot::DetectionTime,
+    Slot::ClientTime,
     Slot::AccessTime,
     Slot::Attributes,
     Slot::Created,
     Slot::Recorded,
+    Slot::DataEventTime,
+    Slot::WinlogUtcTime,
+    Slot::Received,
     Slot::EventStart,
     Slot::Start,
     Slot::EventCreated,
 ];
 /// Of these, times without an offset are UTC by their product's documentation: Office 365's
 /// `CreationTime`, Sysmon's `UtcTime`, osquery's `calendarTime`, and names that say so.
-const UTC: [Slot; 4] = [Slot::CreationTime, Slot::UtcTime, Slot::UtcTimestamp, Slot::CalendarTime];
+const UTC: [Slot; 5] = [
+    Slot::CreationTime,
+    Slot::UtcTime,
+    Slot::WinlogUtcTime,
+    Slot::UtcTimestamp,
+    Slot::CalendarTime,
+];
 
 /// Sets a draft's time.
 pub(super) fn stamp(draft: &mut Draft<'_>, when: Option<When>) {
@@ -122,6 +135,10 @@ impl<'a> Fields<'a> {
     fn time(&self, slots: &[Slot]) -> Option<When> {
         slots.iter().find_map(|slot| {
             let text = self.text(*slot)?;
+            // A number may be of bytes or messages.
+            if *slot == Slot::Received && text.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
             let when = time::text(&text, Some(self.now_ms))?;
             Some(if UTC.contains(slot) { When::exact(when.ns) } else { when })
         })

@@ -158,6 +158,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Whether a fraction of a second is here, rather than a number that a comma separates from the time.
+    pub(super) fn at_fraction(&self) -> bool {
+        let digits = self.rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
+        self.rest.first() == Some(&b'.') || (1..=FRACTION_DIGITS).contains(&digits)
+    }
+
     /// Digits of a fraction of a second, in nanoseconds.
     pub(in crate::input) fn fraction(&mut self) -> Option<i64> {
         let digits = self.digits();
@@ -177,7 +183,7 @@ impl<'a> Cursor<'a> {
         let second =
             if self.eat(b':') { self.number(2, 2).filter(|second| *second <= 60)? } else { 0 };
         let nanos = match self.rest {
-            [b'.' | b',', digit, ..] if digit.is_ascii_digit() => {
+            [b'.' | b',', digit, ..] if digit.is_ascii_digit() && self.at_fraction() => {
                 self.skip(1);
                 self.fraction()?
             }

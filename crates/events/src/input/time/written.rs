@@ -66,7 +66,10 @@ pub(in crate::input) fn leading(line: &[u8], now_ms: Option<i64>) -> Option<(Whe
         None => true,
         Some(next) => next.is_ascii_whitespace() || b"],;|:\"-[".contains(next),
     };
-    (bounded && (closed || open == Some(b'['))).then_some((when, cursor.rest))
+    // A bracket may hold more than the time, and quotes a whole line of a table.
+    let is_longer = open == Some(b'[')
+        || open == Some(b'"') && cursor.rest.first().is_some_and(u8::is_ascii_whitespace);
+    (bounded && (closed || is_longer)).then_some((when, cursor.rest))
 }
 
 /// A number of seconds or milliseconds since 1970, followed by a separator.
@@ -222,7 +225,7 @@ fn fixed(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     }
     let mut at = Cursor { rest: cursor.rest.get(19..)? };
     let nanos = match at.rest {
-        [b'.' | b',', digit, ..] if digit.is_ascii_digit() => {
+        [b'.' | b',', digit, ..] if digit.is_ascii_digit() && at.at_fraction() => {
             at.skip(1);
             at.fraction()?
         }
@@ -267,7 +270,21 @@ fn date(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     for word in [&b"@ "[..], b"at ", b"- "] {
         cursor.rest = cursor.rest.strip_prefix(word).unwrap_or(cursor.rest);
     }
-    Some(Bsd { year: parts.0, month, day, clock: cursor.clock()? })
+    let clock = match (separator, cursor.rest) {
+        (b'-', [_, _, b'.', _, _, b'.', ..]) => dotted(cursor)?,
+        _ => cursor.clock()?,
+    };
+    Some(Bsd { year: parts.0, month, day, clock })
+}
+
+/// The time of day with points, as Db2 writes it: `15.00.00.123456`.
+fn dotted(cursor: &mut Cursor<'_>) -> Option<i128> {
+    let hour = cursor.number(2, 2).filter(|hour| *hour < 24)?;
+    let minute = cursor.eat(b'.').then(|| cursor.number(2, 2))?.filter(|minute| *minute < 60)?;
+    let second = cursor.eat(b'.').then(|| cursor.number(2, 2))?.filter(|second| *second <= 60)?;
+    let nanos = if cursor.eat(b'.') { cursor.fraction()? } else { 0 };
+    let seconds = i128::from(hour * 3_600 + minute * 60 + second);
+    Some(seconds * super::SECOND + i128::from(nanos))
 }
 
 /// The time of day as six digits.
@@ -276,7 +293,7 @@ pub(super) fn compact(cursor: &mut Cursor<'_>, (year, month, day): (i64, i64, i6
     let minute = cursor.number(2, 2).filter(|minute| *minute < 60)?;
     let second = cursor.number(2, 2).filter(|second| *second <= 60)?;
     let nanos = match cursor.rest {
-        [b'.' | b',', digit, ..] if digit.is_ascii_digit() => {
+        [b'.' | b',', digit, ..] if digit.is_ascii_digit() && cursor.at_fraction() => {
             cursor.skip(1);
             cursor.fraction()?
         }
