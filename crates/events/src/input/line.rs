@@ -38,7 +38,7 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
     if line.starts_with(b"<Event") {
         return windows(line).and_then(|draft| found(Format::Windows, draft));
     }
-    if line.starts_with(b"<?xml") || line.starts_with(b"<EPOEvent") {
+    if line.starts_with(b"<?xml") || line.starts_with(b"<EPO") {
         return epo(line).and_then(|draft| found(Format::Text, draft));
     }
     // A relay may leave the colon after a program without a name.
@@ -136,13 +136,36 @@ fn palo_alto(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
     }
     let generated = fields.nth(1).and_then(field_time).unwrap_or(received);
     let source = fields.next().and_then(|field| address(fitting_bytes(field)));
+    let host = device_name(fields.clone());
     let exact = fields.filter(|field| field.len() >= 20 && field.get(10) == Some(&b'T'));
     let exact = exact.filter_map(field_time).find(|when| when.zoned);
     Some(Draft {
         kind: Cow::Borrowed(fitting_bytes(if kind.is_empty() { subtype } else { kind })),
+        host: Cow::Borrowed(host),
         ip: source,
         ..stamped(Some(generated.aligned(exact)))
     })
+}
+
+/// The firewall's name in Palo Alto's values: after the action flags (`0x8000000000000000`), the four
+/// levels of its device group and the name of its virtual system.
+fn device_name<'a>(fields: impl Iterator<Item = &'a [u8]>) -> &'a str {
+    let is_number = |field: &[u8]| !field.is_empty() && field.iter().all(u8::is_ascii_digit);
+    let mut numbers = 0;
+    let mut fields = fields.skip_while(|field| !field.starts_with(b"0x")).skip(1).peekable();
+    while let Some(field) = fields.next() {
+        // In a traffic log, counts of bytes and packets before the time of the session's start.
+        let is_system = numbers >= 4 && !field.contains(&b'/');
+        let next = fields.peek().copied().unwrap_or_default();
+        if is_number(field) {
+            numbers += 1;
+        } else if is_system && !next.is_empty() && !is_number(next) {
+            return fitting_bytes(next);
+        } else {
+            numbers = 0;
+        }
+    }
+    ""
 }
 
 /// A record of AWS VPC flow logs in the default form: `version account eni-.. src dst ports ...
@@ -199,7 +222,7 @@ fn windows(line: &[u8]) -> Option<Draft<'_>> {
 /// An event of ePolicy Orchestrator as XML, in one line.
 fn epo(line: &[u8]) -> Option<Draft<'_>> {
     let text = std::str::from_utf8(line).ok()?;
-    let (_, event) = text.split_once("<EPOEvent")?;
+    let (_, event) = text.split_once("<EPOEvent").or_else(|| text.split_once("<EPOevent"))?;
     let element = |name: &str| {
         let (_, rest) = event.split_once(name)?;
         rest.split_once('<').map(|(value, _)| value.trim_ascii())

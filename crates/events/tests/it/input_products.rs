@@ -74,6 +74,12 @@ const SAMPLES: &[Sample] = &[
     ("Amazon S3 access", "79a5 bucket-1 [11/Oct/2023:14:32:52 +0000] 192.0.2.3 79a5 3E57 REST.GET.OBJECT a.txt \"GET /a.txt HTTP/1.1\" 200", "event 2023-10-11T14:32:52Z", "", ""),
     ("Python logging", "2023-10-11 14:32:52,123 ERROR shop.orders cannot connect", "assumed 2023-10-11T14:32:52.123Z", "", ""),
     ("Java in brackets", "[2023-10-11T14:32:52,123][WARN ][o.e.c.r.a.AllocationService] [node-1] high disk watermark", "assumed 2023-10-11T14:32:52.123Z", "", ""),
+    // Machines.
+    ("Palo Alto system log", "1,2023/10/11 14:32:58,001801000001,SYSTEM,auth,2561,2023/10/11 14:32:52,,auth-success,p,0,0,general,informational,\"a, b\",77,0x8000000000000000,12,34,0,0,,pa-1,0", "assumed 2023-10-11T14:32:52Z", "pa-1", "SYSTEM"),
+    ("Palo Alto traffic with its name", "1,2023/10/11 14:32:58,001801000001,TRAFFIC,end,2561,2023/10/11 14:32:52,10.0.0.9,192.0.2.9,,,r,,,ssl,vsys1,a,b,e1,e2,L,,1,1,1,2,0,0,0x41c,tcp,allow,5,7,8,5,2023/10/11 14:32:14,0,any,,77,0x0,ES,US,,7,7,tcp-fin,0,0,0,0,,pa-1,from-policy", "assumed 2023-10-11T14:32:52Z", "pa-1", "TRAFFIC"),
+    ("Fortinet with the host of a request", r#"devname="fg-1" devid="FG100" type="utm" eventtime=1697034772 srcip=10.0.0.9 hostname="shop.test" url="/a""#, "event 2023-10-11T14:32:52Z", "fg-1", "utm"),
+    ("Azure's Windows agent", r#"{"time":"2023-10-11T14:32:52Z","category":"WindowsEventLogsTable","properties":{"EventId":4719,"Channel":"Security","ProviderName":"P","RawXml":"<Event xmlns='x'><System><Provider Name='P'/><EventID>4719</EventID><Channel>Security</Channel><Computer>ws-1</Computer><TimeCreated SystemTime='2023-10-11T14:32:52Z'/></System></Event>"}}"#, "event 2023-10-11T14:32:52Z", "ws-1", "Security/4719"),
+    ("Trellix ePO of another version", "<?xml version=\"1.0\"?><EPOevent><MachineInfo><MachineName>ws-1</MachineName></MachineInfo><Event><EventID>1048</EventID><GMTTime>2023-10-11T14:32:52</GMTTime></Event></EPOevent>", "event 2023-10-11T14:32:52Z", "ws-1", "1048"),
     // Several times in one record.
     ("Detection and its storage", r#"{"event_type":"dns","timestamp_detected":"2023-10-11T14:32:52Z","@timestamp":"2023-10-11T14:40:00Z","timestamp_analyzed":"2023-10-11T14:40:00Z"}"#, "event 2023-10-11T14:32:52Z", "", "dns"),
     ("WithSecure Elements", r#"{"severity":"warning","serverTimestamp":"2023-10-11T14:33:09.1Z","engine":"scan","details":{"clientTimestamp":"1697034772000"},"persistenceTimestamp":"2023-10-11T14:33:12Z"}"#, "event 2023-10-11T14:32:52Z", "", ""),

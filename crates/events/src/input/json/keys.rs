@@ -168,7 +168,8 @@ slots! {
     Host = "host";
     HostName = "host.name" "host.hostname" "host.fqdn" "host.displayname";
     Hostname = "hostname" "hostfqdn" "fqdn" "dnshostname" "fullhostname" "computerdnsname";
-    DevName = "devname" "devicename" "devicehostname" "dvchost" "dvchostname" "devicehost"
+    FortinetName = "devname";
+    DevName = "devicename" "devicehostname" "dvchost" "dvchostname" "devicehost"
         "devicednsname" "devicefqdn" "devicedisplayname" "devicehostfqdn";
     DeviceHost = "device.hostname" "dvc.hostname" "devicedetail.displayname" "device.displayname"
         "device.devicename" "device.fqdn" "properties.devicename"
@@ -184,7 +185,8 @@ slots! {
         "hostinfo.hostname" "hostinfo.name" "asset.name" "asset.hostname" "assetname"
         "assethostname" "system.hostname" "systemhostname" "event.hostname" "event.host"
         "event.devicename" "event.devicehostname" "event.machinename" "data.machinename"
-        "details.hostname" "properties.hostname" "properties.host" "properties.computername";
+        "details.hostname" "properties.hostname" "properties.host" "properties.computername"
+        "ownermachinename" "dhost";
     HostIdentifier = "hostidentifier" "hostid" "decorations.hostname";
     Logsource = "logsource" "reporter" "sysloghost" "sysloghostname" "sourcehost" "relay" "server"
         "servername" "server.name" "instance" "nodename" "node" "node.name" "appliance"
@@ -214,10 +216,11 @@ slots! {
         "event.dataset" "eventclass" "dataset";
     Name = "name" "title" "rulename" "alertname" "signature" "threatname" "policyname";
     SyslogIdentifier = "syslogidentifier";
-    EventCode = "eventcode" "event.code" "winlog.eventid" "system.eventid" "system.eventid.#text"
+    RawXml = "properties.rawxml";
+    EventCode = "properties.eventid" "eventcode" "event.code" "winlog.eventid" "system.eventid" "system.eventid.#text"
         "system.eventid.value" "event.system.eventid" "event.system.eventid.#text"
         "event.system.eventid.@text" "eventid.value" "eventid.#text" "eventid.id";
-    Channel = "channel" "winlog.channel" "system.channel" "event.system.channel" "logchannel";
+    Channel = "properties.channel" "channel" "winlog.channel" "system.channel" "event.system.channel" "logchannel";
     ClassName = "classname";
     ClassUid = "classuid";
     TypeName = "typename";

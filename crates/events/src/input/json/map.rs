@@ -269,6 +269,8 @@ pub(super) fn ndjson<'a>(fields: &Fields<'a>) -> Draft<'a> {
     // The machine of an event precedes the one that forwarded it.
     let hosts = [
         S::Computer,
+        // Fortinet's firewalls have the host of a request in `hostname`.
+        S::FortinetName,
         S::Host,
         S::HostName,
         S::Hostname,

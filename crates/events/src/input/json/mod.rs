@@ -77,6 +77,13 @@ pub(super) fn parse<'a>(
             map::stamp(&mut draft, guess::time(text, now_ms));
         }
     }
+    // Azure's agent has the machine only in the event that it forwards.
+    if draft.host.is_empty()
+        && general
+        && let Some(inner) = fields.text(Slot::RawXml).and_then(|text| embedded(&text))
+    {
+        map::merge(&mut draft, inner);
+    }
     draft.format = Cow::Borrowed(format.name());
     draft.raw = Cow::Borrowed(line);
     Ok(Read::One(draft))
