@@ -57,11 +57,15 @@ impl Inner {
         }
     }
 
-    /// Completes when no worker runs, and how each attempt ended is recorded.
+    /// Completes when no job runs, and how each attempt ended is recorded.
     async fn all_stopped(&self) {
         loop {
             let stopped = self.stopped.notified();
-            if self.lock().running == 0 {
+            let (running, adopted) = {
+                let table = self.lock();
+                (table.running, table.adopted)
+            };
+            if running + adopted == 0 {
                 break;
             }
             stopped.await;

@@ -68,6 +68,14 @@ pub enum SubmitError {
         /// The limit.
         max: usize,
     },
+    /// Too many jobs run beside the workers.
+    #[error("{running} jobs run beside the workers, the limit is {max}")]
+    TooManyAdopted {
+        /// Number of those jobs.
+        running: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The queue is being closed.
     #[error("the job queue is closed")]
     Closed,

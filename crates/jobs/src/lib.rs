@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! submit(NewJob) -> id          durable; a worker takes it by priority
+//! adopt(NewJob, Worker) -> id   durable; its work has begun already, and the worker waits for its end
 //! worker.run(Running) -> Outcome    done, refused, or again after a delay
 //! job(id), list, cancel, requeue    what people and programs do with jobs
 //! ```
@@ -11,14 +12,15 @@
 //! happen once whatever the number of times it runs; the id of the job is what it can recognise it by.
 //!
 //! From the bottom: `id`, `format` (log entries), `body` (what a job was submitted with), `table` (jobs in
-//! memory, and whose turn it is), `transitions` (how they change), `queue` (what callers use), `workers`
-//! (runs jobs), `shorten` (forgets and truncates the log), `check` (reads a queue that is
+//! memory, and whose turn it is), `transitions` (how they change), `adopt` (work that has begun already), `queue` (what callers
+//! use), `workers` (runs jobs), `shorten` (forgets and truncates the log), `check` (reads a queue that is
 //! not open).
 //!
 //! This crate deliberately knows no HTTP, reads no configuration, and has no kind of work of its own.
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+mod adopt;
 mod body;
 mod check;
 mod close;

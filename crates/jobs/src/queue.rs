@@ -24,7 +24,7 @@ use crate::id::JobId;
 use crate::options::Options;
 use crate::status::{EndCounts, Priority, Status};
 use crate::table::{Job, State, Table};
-use crate::workers::Workers;
+use crate::workers::{Worker, Workers};
 
 /// Jobs whose end may be recorded at once.
 pub(crate) const ENDINGS_MAX: u32 = 1_024;
@@ -159,7 +159,7 @@ pub struct Stats {
     pub bodies_bytes: u64,
     /// Number of jobs that may wait.
     pub queued_max: usize,
-    /// Number of jobs that run at once.
+    /// Number of jobs that workers run at once.
     pub workers: usize,
 }
 
@@ -300,6 +300,43 @@ impl Queue {
     /// [`SubmitError`]: it was not accepted; after [`SubmitError::Commit`] that is unknown.
     pub async fn submit(&self, new: NewJob) -> Result<Submitted, SubmitError> {
         self.inner.submit(new).await
+    }
+
+    /// Checks that work which has begun would be adopted now, before it begins.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    pub fn check_adopt(&self) -> Result<(), SubmitError> {
+        self.inner.adopts(&self.inner.table.lock())
+    }
+
+    /// Accepts a job whose work has begun already: it runs from here on, beside the workers, and `worker` waits
+    /// for its end. When this returns it is durable; if the process ends before its work does, it runs again as
+    /// any other job. The same key makes it take the place of an earlier job that has ended: of work that is
+    /// repeated, the last is known.
+    ///
+    /// * `worker`: ends the work if the job is stopped. Called once the job is durable. An attempt that may succeed
+    ///   later is left to the worker of this kind of work.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: the job was not adopted, and the work is the caller's to end. After
+    /// [`SubmitError::Commit`] the job is cancelled as soon as the log takes that; after that and
+    /// [`SubmitError::Append`] it is unknown whether the next opening finds it.
+    pub async fn adopt(
+        &self,
+        new: NewJob,
+        worker: Arc<dyn Worker>,
+    ) -> Result<Submitted, SubmitError> {
+        self.inner.adopt(new, worker).await
+    }
+
+    /// What the workers know of each job that waits or runs.
+    #[must_use]
+    pub fn open_orders(&self) -> Vec<Bytes> {
+        let table = self.inner.table.lock();
+        let jobs = table.open.iter().filter_map(|(_, id)| table.jobs.get(id));
+        let open = jobs.filter(|job| !job.status().is_ended());
+        open.map(|job| job.order.clone()).collect()
     }
 
     /// What is known of a job.

@@ -164,9 +164,11 @@ pub(crate) struct Table {
     ready: [VecDeque<JobId>; 3],
     credit: [i32; 3],
     due: BTreeSet<(u64, JobId)>,
-    /// Number of jobs that run, and of those that take long among them.
+    /// Number of jobs that workers run, and of those that take long among them.
     pub(crate) running: usize,
     pub(crate) long_running: usize,
+    /// Number of jobs that run beside the workers.
+    pub(crate) adopted: usize,
     /// Jobs that may still run, failed ones included, by the time of their submission.
     pub(crate) open: BTreeSet<(u64, JobId)>,
     /// Ended jobs by the time of their end.

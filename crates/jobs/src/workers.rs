@@ -153,11 +153,11 @@ impl Control {
 /// A job that runs, as its worker sees it.
 #[derive(Clone)]
 pub struct Running {
-    id: JobId,
+    pub(crate) id: JobId,
     pub(crate) attempt: u32,
-    order: Bytes,
+    pub(crate) order: Bytes,
     pub(crate) control: Arc<Control>,
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl fmt::Debug for Running {
@@ -287,7 +287,8 @@ impl Inner {
             let worker = workers.0.get(&*job.work).cloned();
             table.running += 1;
             table.long_running += usize::from(is_long);
-            let slot = Slot { inner: Arc::clone(self), is_long };
+            let kind = if is_long { SlotKind::Long } else { SlotKind::Short };
+            let slot = Slot { inner: Arc::clone(self), kind };
             let running = Running { id, attempt, order, control, inner: Arc::clone(self) };
             Begun { running, worker, durable, slot }
         };
@@ -315,11 +316,11 @@ impl Inner {
 
 /// A job that has its turn.
 pub(crate) struct Begun {
-    running: Running,
-    worker: Option<Arc<dyn Worker>>,
+    pub(crate) running: Running,
+    pub(crate) worker: Option<Arc<dyn Worker>>,
     /// The position up to which the log must be durable before it runs, if it is not yet.
-    durable: Option<Lsn>,
-    slot: Slot,
+    pub(crate) durable: Option<Lsn>,
+    pub(crate) slot: Slot,
 }
 
 impl Begun {
@@ -341,18 +342,32 @@ impl Begun {
     }
 }
 
-/// Frees the place of a running job, however its task ends.
-struct Slot {
-    inner: Arc<Inner>,
-    is_long: bool,
+/// What a running job occupies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotKind {
+    /// A worker.
+    Short,
+    /// A worker, for minutes.
+    Long,
+    /// None of the workers: its work had begun already.
+    Adopted,
+}
+
+/// Frees the slot of a running job, however its task ends.
+pub(crate) struct Slot {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) kind: SlotKind,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         {
             let mut table = self.inner.lock();
-            table.running -= 1;
-            table.long_running -= usize::from(self.is_long);
+            match self.kind {
+                SlotKind::Adopted => table.adopted -= 1,
+                SlotKind::Short | SlotKind::Long => table.running -= 1,
+            }
+            table.long_running -= usize::from(self.kind == SlotKind::Long);
         }
         self.inner.stopped.notify_waiters();
         self.inner.wake.notify_one();
