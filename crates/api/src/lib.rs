@@ -28,6 +28,7 @@ mod subsystem;
 pub mod tls;
 pub mod uploads;
 pub mod webhooks;
+mod work;
 
 pub use subsystem::Subsystem;
 

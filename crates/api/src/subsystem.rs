@@ -17,10 +17,22 @@ pub trait Subsystem: Send + Sync + 'static {
     /// Handlers find the request's id in the `x-request-id` header, always present and valid.
     fn router(&self) -> axum::Router;
 
+    /// Returns its routes that start work which continues after their response. They are no part of
+    /// [`router`](Self::router).
+    fn work(&self) -> axum::Router {
+        axum::Router::new()
+    }
+
     /// Called once, inside the runtime, when the routes of all subsystems are complete.
     ///
-    /// * `_routes`: those routes, with nothing around them.
-    fn start(&self, _routes: &axum::Router) {}
+    /// * `_bare`: those routes, with nothing around them.
+    /// * `_routes`: the same, with what is around those that start work.
+    fn start(&self, _bare: &axum::Router, _routes: &axum::Router) {}
+
+    /// Puts something around the routes of all subsystems that start work. There is at least one.
+    fn around_work(&self, routes: axum::Router) -> axum::Router {
+        routes
+    }
 
     /// Puts something around the routes of all subsystems that looks at the parameters in the query. Requests
     /// without a query do not pass through it.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_inventory::builder::{Built, Monitor};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::answers::{BuildAnswer, BuildState};
 use super::registry::Name;
@@ -22,6 +23,7 @@ pub(super) struct Job {
     started: Instant,
     started_ms: u64,
     end: Mutex<Option<(End, Duration)>>,
+    has_ended: watch::Sender<bool>,
 }
 
 /// How a build ended.
@@ -55,7 +57,8 @@ impl End {
 impl Job {
     pub(super) fn new(from: Vec<String>, started_ms: u64) -> Self {
         let (monitor, started, end) = (Monitor::default(), Instant::now(), Mutex::new(None));
-        Self { from, monitor, started, started_ms, end }
+        let has_ended = watch::channel(false).0;
+        Self { from, monitor, started, started_ms, end, has_ended }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -64,6 +67,14 @@ impl Job {
 
     pub(super) fn end(&self, end: End) {
         *self.end.lock() = Some((end, self.started.elapsed()));
+        self.has_ended.send_replace(true);
+    }
+
+    /// Completes when it has ended.
+    pub(super) async fn ended(&self) {
+        let mut ended = self.has_ended.subscribe();
+        // An error would mean that the sender, which is in this build, was dropped.
+        ended.wait_for(|ended| *ended).await.map(drop).unwrap_or_default();
     }
 
     /// Returns its progress or its result.

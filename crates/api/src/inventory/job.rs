@@ -1,6 +1,8 @@
 //! `POST` and `DELETE /v1/inventories/{name}`, and the running build.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -25,6 +27,7 @@ use super::sources::{Reading, Requested, open_source, wanted};
 use crate::answer::{answer, json, no_content};
 use crate::blocking::on_thread;
 use crate::problem::Problem;
+use crate::work::{Started, Work};
 
 /// Maximum size of the body of a build request.
 const BODY_SIZE_MAX: usize = 512 << 10;
@@ -150,7 +153,31 @@ async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response,
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, location);
     }
-    Ok(response)
+    Ok(Started::mark(Build { name, job }, response))
+}
+
+/// A running build, as the queue of jobs sees it.
+struct Build {
+    name: Name,
+    job: Arc<Job>,
+}
+
+impl Work for Build {
+    fn progress(&self) -> (u64, u64) {
+        let progress = self.job.monitor.progress();
+        (progress.bytes, progress.bytes_total.unwrap_or(0))
+    }
+
+    fn cancel(&self) {
+        self.job.monitor.cancel();
+    }
+
+    fn ended(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move {
+            self.job.ended().await;
+            json(StatusCode::OK, &self.job.describe(&self.name))
+        })
+    }
 }
 
 fn check_room(shared: &Shared, name: &Name) -> Result<(), Problem> {

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::routing::get;
+use axum::routing::{get, post};
 use forebay_base::bytes::ByteSize;
 use forebay_base::checksum::crc32c;
 use forebay_base::image::Image;
@@ -190,7 +190,7 @@ impl Subsystem for Inventories {
             .route("/inventories/{name}", get(page::to_index))
             .route("/v1/inventories", get(read::list))
             .route("/v1/inventories/page", get(page::list))
-            .route("/v1/inventories/{name}", get(read::index).post(job::start).delete(job::delete))
+            .route("/v1/inventories/{name}", get(read::index).delete(job::delete))
             .route("/v1/inventories/{name}/build", get(job::status).delete(job::cancel))
             .route("/v1/inventories/{name}/page", get(page::index))
             .route("/v1/inventories/{name}/prefix", get(read::prefix))
@@ -202,6 +202,11 @@ impl Subsystem for Inventories {
             .route("/v1/inventories/{name}/small-files", get(read::small_files))
             .route("/v1/inventories/{name}/diff", get(read::diff))
             .with_state(Arc::clone(&self.0))
+    }
+
+    fn work(&self) -> axum::Router {
+        let router = axum::Router::new().route("/v1/inventories/{name}", post(job::start));
+        router.with_state(Arc::clone(&self.0))
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

@@ -101,10 +101,7 @@ async fn submit(shared: Shared, path: String, request: Request) -> Response {
             })?,
         };
         idempotency::key(&parts.headers).map_err(|text| Problem::bad("idempotency_key", text))?;
-        let order = Order::of(&parts.method, &path, &parts.uri, &parts.headers);
-        let order = order.map_err(|name| {
-            Problem::bad("header", format!("the value of the header {name} is not UTF-8"))
-        })?;
+        let order = Order::received(&path, &parts)?;
         shared.queue.check_room().map_err(|error| refused(&error))?;
         let declared = parts.headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok());
         let declared = declared.and_then(|size| size.parse().ok()).unwrap_or(0);
@@ -139,24 +136,26 @@ fn response(accepted: Submitted) -> Response {
 
 /// What makes a request recognisable: its key, and the digest of what it does.
 fn identity(order: &Order, key: &str, body: &[u8; 32]) -> ([u8; 16], [u8; 16]) {
-    let half = |parts: &[&[u8]]| {
-        let mut hasher = Sha256::new();
-        for part in parts {
-            hasher.update((part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-        let digest: [u8; 32] = hasher.finalize().into();
-        let mut half = [0; 16];
-        half.copy_from_slice(&digest[..16]);
-        half
-    };
     let kind = order.header("content-type").unwrap_or_default();
     let what = [order.method.as_bytes(), order.target.as_bytes(), kind.as_bytes(), body];
     (half(&[b"request", key.as_bytes()]), half(&what))
 }
 
+/// The first half of a digest of all parts.
+pub(super) fn half(parts: &[&[u8]]) -> [u8; 16] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest[..16]);
+    half
+}
+
 /// Reads a body: a little into memory, more into a file.
-async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Problem> {
+pub(super) async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Problem> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             let error = forebay_base::error_chain::chain(&error);
@@ -179,7 +178,7 @@ async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Probl
     Ok(to)
 }
 
-async fn finish(body: BodyWriter) -> Result<forebay_jobs::ReceivedBody, Problem> {
+pub(super) async fn finish(body: BodyWriter) -> Result<forebay_jobs::ReceivedBody, Problem> {
     if !body.blocks(0) {
         return body.finish().map_err(|error| not_stored(&error));
     }
@@ -192,7 +191,7 @@ fn interrupted() -> Problem {
 }
 
 /// Why a body was not stored.
-fn not_stored(error: &BodyError) -> Problem {
+pub(super) fn not_stored(error: &BodyError) -> Problem {
     match error {
         BodyError::Full { max } => Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -218,6 +217,9 @@ pub(super) fn refused(error: &SubmitError) -> Problem {
             "jobs_full",
             format!("{text} (jobs.queued_max); try again later"),
         ),
+        SubmitError::TooManyAdopted { .. } => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "jobs_full", text)
+        }
         SubmitError::KeyReused { .. } => {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", text)
         }

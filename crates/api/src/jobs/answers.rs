@@ -179,9 +179,9 @@ pub(super) struct JobStats {
     pub(super) queued_max: usize,
     /// Number of attempts that were tried again since the server started.
     pub(super) retries_since_start: u64,
-    /// Number of jobs that run.
+    /// Number of jobs that run, with the builds and runs that were started without `async`.
     pub(super) running: usize,
-    /// Maximum number of jobs that run at once (`jobs.workers`).
+    /// Maximum number of jobs that workers run at once (`jobs.workers`).
     pub(super) workers: usize,
 }
 

@@ -3,9 +3,10 @@
 //!
 //! A job is a stored request. Its worker sends it to the same routes that would have answered it, with an
 //! `Idempotency-Key`, so that every route which takes data can be asynchronous without a second
-//! implementation.
+//! implementation. Requests that start long work at once are jobs, too: the queue adopts what they started.
 
 mod accept;
+mod adopt;
 mod answers;
 mod openapi;
 mod order;
@@ -92,9 +93,9 @@ impl Subsystem for Jobs {
             .with_state(self.0.clone())
     }
 
-    fn start(&self, routes: &Router) {
+    fn start(&self, bare: &Router, _routes: &Router) {
         // Jobs run from here on: every route is there.
-        if self.0.sender.router.set(routes.clone()).is_ok() {
+        if self.0.sender.router.set(bare.clone()).is_ok() {
             let worker = Arc::new(RequestWorker(Arc::clone(&self.0.sender)));
             self.0.queue.start(Workers::default().with(order::WORK, worker));
         }
@@ -102,6 +103,10 @@ impl Subsystem for Jobs {
 
     fn around_queries(&self, routes: Router) -> Router {
         routes.route_layer(from_fn_with_state(self.0.clone(), accept::accept))
+    }
+
+    fn around_work(&self, routes: Router) -> Router {
+        routes.route_layer(from_fn_with_state(self.0.clone(), adopt::adopt))
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

@@ -11,7 +11,7 @@ use crate::describe::{Kind, Operation, PAGE, Routes, path, query};
 
 const TAG: &str = "jobs";
 const ABOUT: &str = "Requests that are accepted once they are durable, and run later. Every route that has \
-    a parameter `async` can be one.";
+    a parameter `async` can be one, and builds and runs are jobs without it, too.";
 
 const MISSING: (u16, &str) = (404, "There is no such job, or it was forgotten");
 const CLOSED: (u16, &str) = (503, "The record of jobs cannot be read or written");
@@ -39,8 +39,12 @@ pub(crate) fn accepts_jobs(operation: Operation) -> Operation {
 
 /// The same for routes that start work: their 202 is either answer.
 pub(crate) fn accepts_jobs_or<T: ToSchema>(operation: Operation, text: &str) -> Operation {
-    let text = format!("{text}. With async: the job is durable, and lasts as long as the work");
-    operation.parameters(parameters()).json_either::<T, Accepted>(202, &text)
+    let text = format!(
+        "{text}, and its job is durable. With async: the job is durable, and lasts as long as the work"
+    );
+    let link = "Without async: the job that lasts as long as the work, with rel=\"monitor\"";
+    let operation = operation.parameters(parameters()).json_either::<T, Accepted>(202, &text);
+    operation.header(202, "Link", link).problems(&[(507, "There is no disk space for the job")])
 }
 
 /// Returns the document.

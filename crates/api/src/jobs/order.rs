@@ -3,9 +3,11 @@
 //! Invariant: only headers that routes read are stored, none of them a secret, so that no secret outlives
 //! its request.
 
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde::{Deserialize, Serialize};
 
+use crate::problem::Problem;
 use crate::query;
 
 /// The kind of work.
@@ -70,6 +72,37 @@ impl Order {
         }
         let method = method.as_str().to_owned();
         Ok(Self { method, target: target(path, uri), headers: kept })
+    }
+
+    /// Reads what is stored of a request that was received.
+    ///
+    /// * `path`: of the route that runs it.
+    ///
+    /// # Errors
+    /// A header cannot be stored.
+    pub(super) fn received(path: &str, parts: &Parts) -> Result<Self, Problem> {
+        let order = Self::of(&parts.method, path, &parts.uri, &parts.headers);
+        order.map_err(|name| {
+            Problem::bad("header", format!("the value of the header {name} is not UTF-8"))
+        })
+    }
+
+    /// Whether an encoded order starts the same work.
+    pub(super) fn is_same_work(&self, other: &[u8]) -> bool {
+        let path = |order: &Self| order.target.split('?').next().map(str::to_owned);
+        Self::decode(other)
+            .is_some_and(|other| other.method == self.method && path(&other) == path(self))
+    }
+
+    /// Whether it starts work that continues after the response.
+    pub(super) fn starts_work(&self) -> bool {
+        let path = self.target.split('?').next().unwrap_or_default();
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let is_work = matches!(
+            segments.as_slice(),
+            ["v1", "inventories", _] | ["v1", "pipelines", _, "runs"]
+        );
+        self.method == "POST" && is_work
     }
 
     /// Decodes an order; `None` if it is of another version.

@@ -17,7 +17,7 @@ use axum::body::Body;
 use axum::response::Response;
 use forebay_jobs::{BodyError, BodyReader, Outcome, Running, Worker};
 use http::header::LOCATION;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -27,13 +27,13 @@ use tower::ServiceExt as _;
 use super::answers::JobResult;
 use super::order::Order;
 use crate::intake;
+use crate::work::{RUNNING, Started, Work};
 
 /// Maximum size of a response that is kept, in bytes.
 const RESPONSE_SIZE_MAX: usize = 3 << 20;
-/// How often work that continues after the response is looked at.
+/// How often the progress of work that continues after the response is read, and a request that has to wait for other
+/// work is sent.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Number of times that may fail.
-const FAILURES_MAX: u32 = 120;
 /// Why a body was not sent to its end.
 enum Cut {
     Stopped,
@@ -57,32 +57,7 @@ impl Worker for RequestWorker {
     }
 
     fn is_long(&self, order: &[u8]) -> bool {
-        Order::decode(order).is_some_and(|order| Follow::of(&order).is_some())
-    }
-}
-
-/// What is looked at to know whether work that continues has ended.
-struct Follow {
-    /// Where its status is.
-    status: String,
-    /// The member of the answer that states it.
-    member: &'static str,
-}
-
-impl Follow {
-    /// What is followed after a response of 202; the path of a run is in the response.
-    fn of(order: &Order) -> Option<Self> {
-        let path = order.target.split('?').next().unwrap_or_default();
-        let segments: Vec<&str> = path.split('/').skip(1).collect();
-        match (order.method.as_str(), segments.as_slice()) {
-            ("POST", ["v1", "inventories", _]) => {
-                Some(Self { status: format!("{path}/build"), member: "state" })
-            }
-            ("POST", ["v1", "pipelines", _, "runs"]) => {
-                Some(Self { status: String::new(), member: "outcome" })
-            }
-            _ => None,
-        }
+        Order::decode(order).is_some_and(|order| order.starts_work())
     }
 }
 
@@ -92,23 +67,21 @@ impl Sender {
             return refused("the stored request is of another version", Vec::new());
         };
         loop {
-            let answered = match self.attempt(job, &order).await {
+            let mut answered = match self.attempt(job, &order).await {
                 Ok(answered) => answered,
                 Err(outcome) => return outcome,
             };
-            let Some(follow) = Follow::of(&order) else {
+            if let Some(work) = answered.work.take() {
+                return follow(job, work).await;
+            }
+            // Another build or run of this name is in progress: it ends.
+            let waits = order.starts_work() && answered.is_in_progress() && !job.is_stopped();
+            if !waits {
                 return answered.outcome(answered.may_pass());
-            };
-            match answered.status {
-                StatusCode::ACCEPTED => return self.follow(job, follow, &answered).await,
-                // Another build or run of this name is in progress: it ends.
-                StatusCode::CONFLICT if answered.is_in_progress() && !job.is_stopped() => {
-                    tokio::select! {
-                        () = tokio::time::sleep(LOOK_EVERY) => {}
-                        () = job.stopped() => {}
-                    }
-                }
-                _ => return answered.outcome(answered.may_pass()),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = job.stopped() => {}
             }
         }
     }
@@ -143,40 +116,36 @@ impl Sender {
             }
         }
     }
+}
 
-    /// Waits for work that continues after the response.
-    async fn follow(&self, job: &Running, follow: Follow, started: &Answered) -> Outcome {
-        let path = started.location.clone().filter(|_| follow.status.is_empty());
-        let path = path.unwrap_or(follow.status);
-        let (mut stopping, mut failures) = (false, 0);
-        loop {
-            if job.is_stopped() && !stopping {
+/// Waits for work that continues after the response, and ends it if the job is stopped.
+pub(super) async fn follow(job: &Running, work: Arc<dyn Work>) -> Outcome {
+    let mut ended = Arc::clone(&work).ended();
+    let mut stopping = false;
+    let answered = loop {
+        tokio::select! {
+            answered = &mut ended => break Answered::read(answered).await,
+            () = job.stopped(), if !stopping => {
                 stopping = true;
-                let target = path.clone();
-                Answered::read(self.send(plain(job, Method::DELETE, &target)).await).await;
+                work.cancel();
             }
-            let answered = Answered::read(self.send(plain(job, Method::GET, &path)).await).await;
-            let json: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
-            let number = |name: &str| json[name].as_u64().unwrap_or(0);
-            job.progress().set_total(number("bytes_total"));
-            job.progress().set_done(number("bytes_read"));
-            match json[follow.member].as_str() {
-                Some("running" | "cancelling") => {}
-                Some("built" | "done") => return answered.outcome(false),
-                Some(end) => {
-                    let reason = json["error"].as_str().unwrap_or(end).to_owned();
-                    return Outcome::Refused { result: answered.encode(), reason };
-                }
-                None if answered.may_pass() && !stopping && failures < FAILURES_MAX => {
-                    failures += 1;
-                }
-                None => return answered.outcome(answered.may_pass()),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = job.stopped(), if !stopping => {}
-            }
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
+        let (done, total) = work.progress();
+        job.progress().set_total(total);
+        job.progress().set_done(done);
+    };
+    let json: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
+    match json["state"].as_str().or_else(|| json["outcome"].as_str()) {
+        Some("built" | "done") => answered.outcome(false),
+        Some(end) => {
+            let reason = match end {
+                "running" => "how it ended was not recorded",
+                end => json["error"].as_str().unwrap_or(end),
+            };
+            Outcome::Refused { result: answered.encode(), reason: reason.to_owned() }
+        }
+        None => answered.outcome(answered.may_pass()),
     }
 }
 
@@ -200,15 +169,6 @@ fn request(
     }
     job.progress().set_total(body.size());
     request.body(stream(job.clone(), body, Arc::clone(cut)))
-}
-
-/// A request without a body.
-fn plain(job: &Running, method: Method, target: &str) -> Request<Body> {
-    let mut request = Request::new(Body::empty());
-    *request.method_mut() = method;
-    *request.uri_mut() = target.parse().unwrap_or_default();
-    request.headers_mut().insert("x-request-id", id_value(job));
-    request
 }
 
 fn id_value(job: &Running) -> HeaderValue {
@@ -259,11 +219,14 @@ struct Answered {
     status: StatusCode,
     location: Option<String>,
     body: Vec<u8>,
+    /// What continues after it.
+    work: Option<Arc<dyn Work>>,
 }
 
 impl Answered {
     async fn read(response: Response) -> Self {
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        let work = parts.extensions.remove().map(|Started(work)| work);
         let location = parts.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
         let body = match Limited::new(body, RESPONSE_SIZE_MAX).collect().await {
@@ -273,7 +236,7 @@ impl Answered {
                 Vec::new()
             }
         };
-        Self { status: parts.status, location, body }
+        Self { status: parts.status, location, body, work }
     }
 
     /// Whether the request, or a part of a batch, may succeed later. What an attempt stored is not stored
@@ -297,7 +260,7 @@ impl Answered {
     /// Whether another build or run is in progress.
     fn is_in_progress(&self) -> bool {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        matches!(json["error"]["code"].as_str(), Some("building" | "running"))
+        matches!(json["error"]["code"].as_str(), Some("building" | RUNNING))
     }
 
     /// The result of the job.

@@ -3,24 +3,34 @@
 //! A pipeline is due its interval after the start of its last run. If it is overdue when the server
 //! starts, it runs at once. If a run cannot start, it is due again after a delay, or at its next
 //! time if it is running.
+//!
+//! A run is started by the same request as a client's, so it is a job as well. One that a crash interrupted is
+//! repeated by its job: the schedule waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
 use forebay_base::backoff::Backoff;
-use forebay_pipeline::run::Options;
+use http::{Request, StatusCode};
+use serde_json::Value;
+use tower::ServiceExt as _;
 
 use super::Schedule;
-use super::catalogue::Name;
 use super::now_ms;
-use super::runner::Refused;
 use super::{Shared, unremembered};
 use crate::blocking::on_thread;
+use crate::work::{RUNNING, Scheduled};
 
 /// Maximum delay of a run that could not start because of others.
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// Delay of a run whose file is not valid.
 const RETRY_INVALID: Duration = Duration::from_secs(60);
+
+/// Maximum size of an answer that is read, in bytes.
+const ANSWER_SIZE_MAX: usize = 64 << 10;
 
 /// Returns when a scheduled run is due, in milliseconds since 1970; now if there was none.
 pub(super) fn due_ms(schedule: &Schedule, last_began_ms: Option<u64>) -> u64 {
@@ -31,15 +41,17 @@ pub(super) fn due_ms(schedule: &Schedule, last_began_ms: Option<u64>) -> u64 {
 }
 
 /// Starts runs when they are due, until it is dropped.
-pub(super) async fn keep(shared: Arc<Shared>) {
+///
+/// * `routes`: those of the server, with what makes jobs of runs around them.
+pub(super) async fn keep(shared: Arc<Shared>, routes: Router) {
     let mut keepers = tokio::task::JoinSet::new();
     for schedule in shared.schedules.clone() {
-        keepers.spawn(one(Arc::clone(&shared), schedule));
+        keepers.spawn(one(Arc::clone(&shared), routes.clone(), schedule));
     }
     while keepers.join_next().await.is_some() {}
 }
 
-async fn one(shared: Arc<Shared>, schedule: Schedule) {
+async fn one(shared: Arc<Shared>, routes: Router, schedule: Schedule) {
     loop {
         let asked = Arc::clone(&shared);
         let pipeline = schedule.pipeline.clone();
@@ -56,46 +68,50 @@ async fn one(shared: Arc<Shared>, schedule: Schedule) {
             }
         };
         tokio::time::sleep(Duration::from_millis(due.saturating_sub(now_ms()))).await;
-        if let Some(wait) = begin(&shared, &schedule).await {
+        if let Some(wait) = begin(&routes, &schedule).await {
             tokio::time::sleep(wait).await;
         }
     }
 }
 
-/// Starts a run; returns the delay if it did not start.
-async fn begin(shared: &Arc<Shared>, schedule: &Schedule) -> Option<Duration> {
-    let shared = Arc::clone(shared);
-    let pipeline = schedule.pipeline.clone();
-    let begun = on_thread(move || {
-        let file = shared.catalogue.load(&Name::parse(&pipeline)?)?;
-        Ok(shared.runner.start(file, Options::default()))
-    });
+/// Requests a run; returns the delay if it did not start.
+async fn begin(routes: &Router, schedule: &Schedule) -> Option<Duration> {
     let name = &schedule.pipeline;
-    match begun.await {
-        Ok(Ok(_)) => return None,
-        Ok(Err(Refused::Running(run))) => {
-            tracing::debug!(pipeline = name, run, "a run is due while another is running");
+    let request = Request::post(format!("/v1/pipelines/{name}/runs"))
+        .header("x-request-id", "schedule")
+        .extension(Scheduled)
+        .body(Body::empty());
+    let (status, code, message) = match request {
+        Ok(request) => read(routes.clone().oneshot(request).await.unwrap_or_default()).await,
+        Err(error) => (StatusCode::BAD_REQUEST, String::new(), error.to_string()),
+    };
+    match status {
+        StatusCode::ACCEPTED => return None,
+        StatusCode::CONFLICT if code == RUNNING => {
+            tracing::debug!(pipeline = name, message, "a run is due while another is running");
         }
-        Ok(Err(Refused::TooMany)) => {
-            tracing::warn!(
-                pipeline = name,
-                "a run is delayed: the limit pipelines.runs_max is reached"
-            );
+        // The server stops, or its log has the reason.
+        StatusCode::SERVICE_UNAVAILABLE => {}
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::INSUFFICIENT_STORAGE => {
+            tracing::warn!(pipeline = name, message, "a run is delayed");
         }
-        Ok(Err(Refused::Closing)) => {}
-        Ok(Err(Refused::State(error))) => drop(unremembered(&error)),
-        Err(problem) => {
+        _ => {
             let labels = [("pipeline", name.clone()), ("outcome", "refused".to_owned())];
             metrics::counter!("forebay_pipeline_runs_total", &labels).increment(1);
-            tracing::error!(
-                pipeline = name,
-                why = problem.into_message(),
-                "cannot start a due run"
-            );
+            tracing::error!(pipeline = name, why = message, "cannot start a due run");
             return Some(RETRY_INVALID);
         }
     }
     Some(again())
+}
+
+/// Status of a response, and code and message of its error.
+async fn read(response: Response) -> (StatusCode, String, String) {
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), ANSWER_SIZE_MAX).await;
+    let json: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+    let text = |name: &str| json["error"][name].as_str().unwrap_or_default().to_owned();
+    (status, text("code"), text("message"))
 }
 
 /// Returns a delay of a run that could not start because of others: different for each schedule, so

@@ -62,7 +62,7 @@ pub struct Settings {
     pub schedules: Vec<Schedule>,
 }
 
-/// Starts the schedule, and serves pipelines. Called inside the runtime.
+/// Serves pipelines. Their schedule starts with the routes.
 ///
 /// # Errors
 /// The directory of pipeline files cannot be read.
@@ -83,8 +83,7 @@ pub fn open(settings: Settings) -> anyhow::Result<Arc<dyn Subsystem>> {
         }
     }
     tracing::info!(files = found.len(), scheduled = shared.schedules.len(), "pipelines open");
-    let clock = tokio::spawn(clock::keep(Arc::clone(&shared)));
-    Ok(Arc::new(Pipelines { shared, clock: Mutex::new(Some(clock)) }))
+    Ok(Arc::new(Pipelines { shared, clock: Mutex::new(None) }))
 }
 
 /// The subsystem.
@@ -112,9 +111,19 @@ impl Subsystem for Pipelines {
             .route("/v1/pipelines/page", get(routes::page))
             .route("/v1/pipelines/{name}", get(routes::pipeline))
             .route("/v1/pipelines/{name}/plan", get(routes::plan))
-            .route("/v1/pipelines/{name}/runs", post(routes::start).get(routes::runs))
+            .route("/v1/pipelines/{name}/runs", get(routes::runs))
             .route("/v1/pipelines/{name}/runs/{run}", get(routes::run).delete(routes::cancel))
             .with_state(Arc::clone(&self.shared))
+    }
+
+    fn work(&self) -> axum::Router {
+        let router = axum::Router::new().route("/v1/pipelines/{name}/runs", post(routes::start));
+        router.with_state(Arc::clone(&self.shared))
+    }
+
+    fn start(&self, _bare: &axum::Router, routes: &axum::Router) {
+        let clock = clock::keep(Arc::clone(&self.shared), routes.clone());
+        *self.clock.lock() = Some(tokio::spawn(clock));
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {

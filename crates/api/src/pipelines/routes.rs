@@ -1,6 +1,9 @@
 //! The routes: list pipelines and their runs, start and stop runs.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -19,15 +22,20 @@ use super::Schedule;
 use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started, StreamAnswer};
 use super::catalogue::Name;
 use super::now_ms;
-use super::runner::Refused;
+use super::runner::{Begun, Refused};
 use super::{Shared, clock, unremembered};
 use crate::answer::{PAGE, answer, found_or_problem, json, moved, pairs};
 use crate::blocking::on_thread;
 use crate::pages::{PipelineRow, pipelines_page};
 use crate::problem::Problem;
+use crate::work::{self, RUNNING, Work};
 
 /// Maximum size of the body of a run request.
 const BODY_SIZE_MAX: usize = 64 << 10;
+/// Number of times that the record of a run which has ended is read until it can be.
+const LOOKS_MAX: u32 = 120;
+/// Delay between them.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Default number of listed runs.
 const RUNS: u32 = 20;
 /// Maximum number of listed runs.
@@ -146,27 +154,65 @@ async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, 
     let once = asked.once.as_deref().map(super::run_name).transpose();
     let once = once.map_err(|expected| Problem::bad("body", format!("once: {expected}")))?;
     let options = Options { from_scratch: asked.from_scratch, once };
-    let its = name.clone();
+    let (its, starting) = (name.clone(), Arc::clone(&shared));
     let begun = on_thread(move || {
-        let file = shared.catalogue.load(&its)?;
-        Ok(shared.runner.start(file, options))
+        let file = starting.catalogue.load(&its)?;
+        Ok(starting.runner.start(file, options))
     });
-    let name = name.as_str();
-    let id = begun.await?.map_err(|refused| match refused {
+    let begun = begun.await?.map_err(|refused| match refused {
         Refused::Running(run) => {
+            let name = name.as_str();
             let text = format!("run {run} of {name} is running; wait for it to end, or cancel it");
-            Problem::new(StatusCode::CONFLICT, "running", text).beside(value!({ "run": run }))
+            Problem::new(StatusCode::CONFLICT, RUNNING, text).beside(value!({ "run": run }))
         }
         Refused::TooMany => Problem::busy("pipelines.runs_max"),
         Refused::Closing => Problem::closed("the server is shutting down"),
         Refused::State(error) => unremembered(&error),
     })?;
-    let location = format!("/v1/pipelines/{name}/runs/{id}");
-    let mut response = json(StatusCode::ACCEPTED, &Started { pipeline: name.to_owned(), run: id });
+    let location = format!("/v1/pipelines/{}/runs/{}", name.as_str(), begun.id);
+    let started = Started { pipeline: name.as_str().to_owned(), run: begun.id.clone() };
+    let mut response = json(StatusCode::ACCEPTED, &started);
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, location);
     }
-    Ok(response)
+    Ok(work::Started::mark(Run { shared, name, begun }, response))
+}
+
+/// A run in progress, as the queue of jobs sees it.
+struct Run {
+    shared: Arc<Shared>,
+    name: Name,
+    begun: Begun,
+}
+
+impl Work for Run {
+    fn progress(&self) -> (u64, u64) {
+        (self.begun.bytes_read(), 0)
+    }
+
+    fn cancel(&self) {
+        self.begun.cancel();
+    }
+
+    fn ended(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Response> + Send>> {
+        Box::pin(async move {
+            self.begun.ended().await;
+            let mut looks = 1;
+            loop {
+                let run = Arc::clone(&self);
+                let found = on_thread(move || {
+                    Ok(RunAnswer::of(&find(&run.shared, &run.name, &run.begun.id)?, true))
+                });
+                match found.await {
+                    Ok(found) => return json(StatusCode::OK, &found),
+                    // Another may write the record.
+                    Err(_) if looks < LOOKS_MAX => tokio::time::sleep(LOOK_AGAIN).await,
+                    Err(problem) => return problem.answer(&HeaderMap::new()),
+                }
+                looks += 1;
+            }
+        })
+    }
 }
 
 pub(super) async fn runs(

@@ -1,4 +1,4 @@
-//! Runs of pipelines inside the server, started by a request or by the schedule: one at a time for
+//! Runs of pipelines inside the server, started by a request of a client or of the schedule: one at a time for
 //! each pipeline, and a limited number in total.
 //!
 //! Invariants:
@@ -19,6 +19,7 @@ use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State, StateError};
 use forebay_sdk::ConnectorError;
 use forebay_sdk::run::{Cancel, Context};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{now_ms, progress};
@@ -41,6 +42,32 @@ struct Running {
     id: String,
     cancel: Cancel,
     task: JoinHandle<()>,
+}
+
+/// A run that has started.
+pub(super) struct Begun {
+    pub(super) id: String,
+    context: Context,
+    cancel: Cancel,
+    ended: watch::Receiver<()>,
+}
+
+impl Begun {
+    /// Number of bytes read so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        progress(&self.context).bytes_read
+    }
+
+    /// Requests it to stop at the next commit boundary.
+    pub(super) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Completes when it has ended, in any way.
+    pub(super) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
 }
 
 /// Starts runs, and holds those in progress.
@@ -91,8 +118,8 @@ impl Runner {
         self.0.running.lock().by_pipeline.get(pipeline).map(|running| running.id.clone())
     }
 
-    /// Starts a run and returns its id. Blocks, inside the runtime.
-    pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<String, Refused> {
+    /// Starts a run. Blocks, inside the runtime.
+    pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<Begun, Refused> {
         let name = file.pipeline.as_str().to_owned();
         // May access a server, so it runs before the table is locked.
         let shared = State::of(&file.state).map_err(Refused::State)?;
@@ -114,14 +141,18 @@ impl Runner {
         self.0.state.lock().begin(&id, &name, began_ms).map_err(Refused::State)?;
         let memory = Memory { own: Arc::clone(&self.0), shared: shared.map(Mutex::new) };
         let (context, cancel) = Context::new(&id);
-        let entry = Entry { inner: Arc::clone(&self.0), pipeline: name.clone(), id: id.clone() };
+        let (running, ended) = watch::channel(());
+        let inner = Arc::clone(&self.0);
+        let entry = Entry { inner, pipeline: name.clone(), id: id.clone(), _running: running };
+        let begun =
+            Begun { id: id.clone(), context: context.clone(), cancel: cancel.clone(), ended };
         // Its entry cannot be removed before it is inserted: the table is locked.
         let task = tokio::spawn(async move {
             run(&Arc::new(memory), &file, options, &context).await;
             drop(entry);
         });
-        table.by_pipeline.insert(name, Running { id: id.clone(), cancel, task });
-        Ok(id)
+        table.by_pipeline.insert(name, Running { id, cancel, task });
+        Ok(begun)
     }
 
     /// Requests the pipeline's run to stop at the next commit boundary. Returns whether it is
@@ -162,6 +193,8 @@ struct Entry {
     inner: Arc<Inner>,
     pipeline: String,
     id: String,
+    /// Dropped after the entry was removed: the run has ended.
+    _running: watch::Sender<()>,
 }
 
 impl Drop for Entry {

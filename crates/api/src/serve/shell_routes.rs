@@ -44,14 +44,20 @@ impl Routers {
 /// The API description cannot be serialized.
 pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow::Result<Routers> {
     let mut api = web::shell_api();
-    let mut plain = Router::new();
+    let (mut plain, mut work) = (Router::new(), Router::new());
     for subsystem in subsystems {
         api.merge(subsystem.openapi());
         plain = plain.merge(subsystem.router());
+        work = work.merge(subsystem.work());
     }
+    let bare = plain.clone().merge(work.clone());
+    if work.has_routes() {
+        work = subsystems.iter().fold(work, |work, subsystem| subsystem.around_work(work));
+    }
+    let plain = plain.merge(work);
     let mut with_query = plain.clone();
     for subsystem in subsystems {
-        subsystem.start(&plain);
+        subsystem.start(&bare, &plain);
         with_query = subsystem.around_queries(with_query);
     }
     let document: Bytes = api.to_json()?.into();

@@ -81,7 +81,7 @@ impl Subsystem for Webhooks {
             .with_state(self.0.clone())
     }
 
-    fn start(&self, _routes: &Router) {
+    fn start(&self, _bare: &Router, _routes: &Router) {
         if let Ok(hooks) = &self.0.0 {
             hooks.start();
         }

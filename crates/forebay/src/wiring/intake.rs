@@ -77,7 +77,7 @@ impl Subsystem for IntakeSubsystem {
         forebay_api::intake::router(&self.0).merge(uploads)
     }
 
-    fn start(&self, _routes: &axum::Router) {
+    fn start(&self, _bare: &axum::Router, _routes: &axum::Router) {
         forebay_api::uploads::resume(&self.0, &self.1);
         // It ends when the intake is drained.
         drop(tokio::spawn(self.0.clone().keep_removing_expired()));

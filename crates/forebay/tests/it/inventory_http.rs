@@ -30,17 +30,17 @@ fn write_tree(root: &Path, tree: &[(&str, usize)]) {
 }
 
 /// A server that may read `dir/tree`, which has [`TREE`].
-fn server(dir: &TempDir) -> Server {
+pub(crate) fn server(dir: &TempDir) -> Server {
     let root = dir.path().join("tree");
     write_tree(&root, &TREE);
     Server::start(dir, &["--set", &format!("inventory.sources={}", root.display())])
 }
 
-fn from_tree(dir: &TempDir) -> Value {
+pub(crate) fn from_tree(dir: &TempDir) -> Value {
     json!({ "from": [format!("fs:{}", dir.path().join("tree").display())] })
 }
 
-fn begin(server: &Server, name: &str, body: &Value) -> Answer {
+pub(crate) fn begin(server: &Server, name: &str, body: &Value) -> Answer {
     post(server, &format!("/v1/inventories/{name}"), "", body.to_string().as_bytes())
 }
 
@@ -383,7 +383,7 @@ fn the_servers_own_files_are_a_source_and_their_changes_are_listed() {
 }
 
 /// A table that takes a while to read, its keys out of order.
-fn large_table(dir: &TempDir) -> PathBuf {
+pub(crate) fn large_table(dir: &TempDir) -> PathBuf {
     let large = dir.path().join("tree/large.csv");
     let mut rows = String::from("key,size\n");
     for row in 0..1_500_000_u32 {
@@ -409,6 +409,12 @@ fn a_server_that_stops_or_is_killed_during_a_build_keeps_the_previous_index() {
         assert_eq!(running.wait(), (signal == "TERM").then_some(0), "{signal}");
         running = Server::start(&dir, &["--set", &sources]);
         assert_eq!(running.get("/v1/inventories/mine/prefix").json()["objects"], 6, "{signal}");
+        // It is started again, as its job is.
+        let jobs = running.get("/v1/jobs").json();
+        let job = jobs["jobs"][0]["job_id"].as_str().unwrap();
+        let cancelled = running.ask("POST", &format!("/v1/jobs/{job}/cancel"), "");
+        assert!([200, 202].contains(&cancelled.status), "{}", cancelled.body);
+        assert_eq!(crate::jobs::ended(&running.url, job)["status"], "cancelled");
         let files = std::fs::read_dir(&kept).unwrap().count();
         assert_eq!(files, 6, "index.json, nodes, table, order, provenance.json, lock");
     }

@@ -15,14 +15,14 @@ const ROUNDS: usize = 3;
 const DOCUMENTS: usize = 3;
 
 /// The status and the JSON of an answer.
-fn read(sent: Sent) -> (u16, Value) {
+pub(crate) fn read(sent: Sent) -> (u16, Value) {
     let mut answer = sent.unwrap();
     let text = answer.body_mut().read_to_string().unwrap();
     (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
 /// Waits until a job has ended, and returns it.
-fn ended(url: &str, job: &str) -> Value {
+pub(crate) fn ended(url: &str, job: &str) -> Value {
     let deadline = Instant::now() + HANG;
     let mut seen = None;
     // The stream ends with the job; it is opened again if the server closed it.

@@ -44,6 +44,7 @@ mod intake_kill;
 mod inventory_cli;
 mod inventory_http;
 mod jobs;
+mod jobs_adopted;
 mod mixed_client;
 mod mixed_kill;
 mod mixed_oracle;
