@@ -18,7 +18,8 @@ use crate::Intake;
 use crate::attributes::Attributes;
 use crate::blocks::BlockReader;
 use crate::catalogue::{
-    Answered, BlobLocation, BlobRecord, Browse, Browsed, Change, FileFilter, FileRecord,
+    Answered, BlobLocation, BlobRecord, Browse, Browsed, Change, FileFilter, FileMark, FileOrder,
+    FileRecord, Sorted, SortedPage,
 };
 use crate::classify::Classified;
 use crate::deletes::Deletion;
@@ -246,6 +247,50 @@ impl Intake {
         let found = forebay_base::blocking::spawn(move || {
             let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
             shared.list(&filter, after, limit)
+        });
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
+        Ok(found.await.map_err(interrupted)??)
+    }
+
+    /// Up to `limit` files that match, in an order, after a mark of it. Reads every name that may match.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn list_sorted(
+        &self,
+        filter: FileFilter,
+        order: FileOrder,
+        after: Option<FileMark>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, IntakeError> {
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let found = forebay_base::blocking::spawn(move || {
+            shared.list_sorted(&filter, &Sorted::by(order, after.as_ref()), limit)
+        });
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
+        Ok(found.await.map_err(interrupted)??)
+    }
+
+    /// Common prefixes of a namespace, by name, and then files in an order, after a mark of it.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn browse_sorted(
+        &self,
+        browse: Browse,
+        order: FileOrder,
+        after: Option<FileMark>,
+        limit: usize,
+    ) -> Result<SortedPage, IntakeError> {
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        shared.check_whole()?;
+        let found = forebay_base::blocking::spawn(move || {
+            shared.reader.browse_sorted(&browse, order, after.as_ref(), limit)
         });
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::blob::BlobStore;
 use crate::bulk::Bulk;
-use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord};
+use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord, Sorted};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
 use crate::expiry::Expiry;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     /// Held during a pass that frees space, and while an image is made.
     pub(crate) imaging: Mutex<()>,
     pub(crate) large_uploads: Semaphore,
+    /// Statistics that may be computed.
+    pub(crate) statistics: Arc<Semaphore>,
     /// Threads that hash and write them.
     pub(crate) bulk: Bulk,
     /// Bytes in memory of incomplete small files.
@@ -250,19 +252,46 @@ impl Shared {
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Result<Vec<FileRecord>, CatalogueError> {
-        let Some(digest) = filter.digest else { return self.reader.list(filter, after, limit) };
+        match self.list_by_digest(filter, &Sorted::by_name(after), limit)? {
+            Some(files) => Ok(files),
+            None => self.reader.list(filter, after, limit),
+        }
+    }
+
+    /// Lists files in an order; by index if a digest is given.
+    pub(crate) fn list_sorted(
+        &self,
+        filter: &FileFilter,
+        sorted: &Sorted<'_>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        match self.list_by_digest(filter, sorted, limit)? {
+            Some(files) => Ok(files),
+            None => self.reader.list_sorted(filter, sorted, limit),
+        }
+    }
+
+    /// Lists files by index; returns `None` if every name must be examined.
+    fn list_by_digest(
+        &self,
+        filter: &FileFilter,
+        sorted: &Sorted<'_>,
+        limit: usize,
+    ) -> Result<Option<Vec<FileRecord>>, CatalogueError> {
+        let Some(digest) = filter.digest else { return Ok(None) };
         for _ in 0..PLACE_MOVES_MAX {
-            let Some(blob) = self.reader.blob(digest)? else { return Ok(Vec::new()) };
+            let Some(blob) = self.reader.blob(digest)? else { return Ok(Some(Vec::new())) };
             let Ok(holder) = self.holder(blob.place) else { break };
             let holder = holder.as_ref();
             // If there is none, its last name was deleted and the bytes were stored again meanwhile:
             // another entry holds them.
-            if let Some(files) = self.reader.list_by_digest(filter, &blob, holder, after, limit)? {
+            let files = self.reader.list_by_digest(filter, &blob, holder, sorted, limit)?;
+            if files.is_some() {
                 return Ok(files);
             }
         }
-        // The bytes keep moving, or their entry cannot be read: every name is examined.
-        self.reader.list(filter, after, limit)
+        // The bytes keep moving, or their entry cannot be read.
+        Ok(None)
     }
 
     /// The name given by the log entry that holds the bytes; an error if that cannot be determined.

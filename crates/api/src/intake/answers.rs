@@ -18,9 +18,10 @@ use crate::describe::JsonObject;
 /// A page of files.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FilePage<'a> {
-    /// The files, by namespace and name.
+    /// The files, in order.
     pub(super) files: Vec<FileAnswer<'a>>,
     /// Beginnings that further names share, up to and with the delimiter; absent without a delimiter.
+    /// By name they are in one order with the files, in other orders before all files.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(super) prefixes: Option<Vec<String>>,

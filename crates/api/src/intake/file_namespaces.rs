@@ -7,7 +7,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{time_text, to_json};
 use forebay_intake::attributes::{AttributeKind, Attributes};
-use forebay_intake::catalogue::{NamespaceRecord, Versioning};
+use forebay_intake::catalogue::{FileFilter, NamespaceRecord, Versioning};
 use forebay_intake::names::Namespace;
 use forebay_intake::{FileNamespace, Intake, IntakeError};
 use http::request::Parts;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::details::{self, AttributePatch, given};
+use super::statistics::Sums;
 use super::{json, json_body, page_limit, problem, query, unknown_option};
 use crate::answer::no_content;
 use crate::keys::Grant;
@@ -178,22 +179,13 @@ pub(super) struct FileNamespaceSums {
     /// Bytes of different contents: each is counted once.
     different_bytes: u64,
     /// Files by category.
-    categories: BTreeMap<&'static str, CategorySums>,
+    categories: BTreeMap<&'static str, Sums>,
     /// When the oldest name was given, RFC 3339; null without files.
     #[schema(required)]
     oldest: Option<String>,
     /// When the newest name was given, RFC 3339; null without files.
     #[schema(required)]
     newest: Option<String>,
-}
-
-/// Files of one category.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CategorySums {
-    /// Number of files.
-    files: u64,
-    /// Their bytes.
-    bytes: u64,
 }
 
 pub(super) async fn get(
@@ -210,19 +202,18 @@ pub(super) async fn get(
 async fn get_namespace(intake: &Intake, namespace: &str) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let record = intake.namespace_record(&namespace).await?;
-    let sums = intake.namespace_sums(&namespace).await?;
-    if record.is_none() && sums.files == 0 {
+    let filter = FileFilter { namespace: Some(namespace.clone()), ..FileFilter::default() };
+    let sums = intake.statistics(filter).await?;
+    if record.is_none() && sums.all.files == 0 {
         return Err(missing(&namespace));
     }
     let categories = sums.categories.into_iter();
     let answer = FileNamespaceSums {
         namespace: FileNamespaceAnswer::of(intake, &FileNamespace { namespace, record }),
-        files: sums.files,
-        bytes: sums.bytes,
-        different_bytes: sums.different_bytes,
-        categories: categories
-            .map(|(category, (files, bytes))| (category, CategorySums { files, bytes }))
-            .collect(),
+        files: sums.all.files,
+        bytes: sums.all.bytes,
+        different_bytes: sums.different.bytes,
+        categories: categories.map(|(category, sums)| (category, Sums::of(sums))).collect(),
         oldest: sums.oldest_ms.map(time_text),
         newest: sums.newest_ms.map(time_text),
     };

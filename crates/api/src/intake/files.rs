@@ -9,7 +9,7 @@ use forebay_intake::IntakeError;
 use forebay_intake::NameKey;
 use forebay_intake::NewFile;
 use forebay_intake::answer::{FileAnswer, file_url, put_json, to_json};
-use forebay_intake::catalogue::{Browse, FileFilter};
+use forebay_intake::catalogue::{Browse, FileFilter, FileMark, FileOrder, FileRecord};
 use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
@@ -156,46 +156,105 @@ pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Resp
 }
 
 async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
-    let Listing { filter, cursor, limit, delimiter } = listing(uri)?;
-    if let Some(delimiter) = delimiter {
-        return browse(intake, filter, cursor, limit, delimiter).await;
-    }
-    let after = cursor.as_deref().and_then(|cursor| cursor.split_once('/'));
-    let after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let Listing { filter, order, cursor, limit, delimiter } = listing(uri)?;
+    let page = match (delimiter, order) {
+        (Some(delimiter), order) => browse(intake, filter, order, cursor, limit, delimiter).await?,
+        (None, FileOrder::Name) => by_name(intake, filter, cursor, limit).await?,
+        (None, order) => sorted(intake, filter, order, cursor, limit).await?,
+    };
+    Ok(json(200, page))
+}
+
+fn page(files: &[FileRecord], prefixes: Option<Vec<String>>, next: Option<String>) -> Vec<u8> {
+    let files = files.iter().map(FileAnswer::of).collect();
+    to_json(&FilePage { files, prefixes, next_cursor: next })
+}
+
+/// A page by namespace and name.
+async fn by_name(
+    intake: &Intake,
+    filter: FileFilter,
+    cursor: Option<String>,
+    limit: usize,
+) -> Result<Vec<u8>, IntakeError> {
+    let after = cursor.as_deref().map(name_cursor).transpose()?;
     let mut files = intake.list(filter, after, limit + 1).await?;
     let more = files.len() > limit;
     files.truncate(limit);
     let next =
         files.last().filter(|_| more).map(|file| format!("{}/{}", file.namespace, file.name));
-    let files = files.iter().map(FileAnswer::of).collect();
-    Ok(json(200, to_json(&FilePage { files, prefixes: None, next_cursor: next })))
+    Ok(page(&files, None, next))
+}
+
+/// A page in another order.
+async fn sorted(
+    intake: &Intake,
+    filter: FileFilter,
+    order: FileOrder,
+    cursor: Option<String>,
+    limit: usize,
+) -> Result<Vec<u8>, IntakeError> {
+    let after = cursor.as_deref().map(|cursor| mark(order, cursor)).transpose()?;
+    if after.as_ref().is_some_and(FileMark::is_prefix) {
+        return Err(bad_cursor());
+    }
+    let mut files = intake.list_sorted(filter, order, after, limit + 1).await?;
+    let more = files.len() > limit;
+    files.truncate(limit);
+    let next = files.last().filter(|_| more).map(|file| FileMark::of(order, file).to_string());
+    Ok(page(&files, None, next))
 }
 
 /// A page as directories show it.
 async fn browse(
     intake: &Intake,
     filter: FileFilter,
+    order: FileOrder,
     cursor: Option<String>,
     limit: usize,
     delimiter: String,
-) -> Result<Response, IntakeError> {
+) -> Result<Vec<u8>, IntakeError> {
     let FileFilter { namespace: Some(namespace), prefix, .. } = filter else {
         let text = "delimiter needs namespace: names of one namespace are listed".to_owned();
         return Err(IntakeError::rejected("query", text));
     };
-    let after = cursor.and_then(|cursor| Some(cursor.split_once('/')?.1.to_owned()));
     let prefix = prefix.unwrap_or_default();
-    let browse = Browse { namespace: namespace.clone(), prefix, delimiter, after };
-    let page = intake.browse(browse, limit).await?;
-    let files = page.files.iter().map(FileAnswer::of).collect();
-    let next_cursor = page.next.map(|next| format!("{namespace}/{next}"));
-    Ok(json(200, to_json(&FilePage { files, prefixes: Some(page.prefixes), next_cursor })))
+    let mut browse = Browse { namespace: namespace.clone(), prefix, delimiter, after: None };
+    if order == FileOrder::Name {
+        browse.after = cursor.as_deref().map(name_cursor).transpose()?.map(|(_, name)| name);
+        let found = intake.browse(browse, limit).await?;
+        let next = found.next.map(|next| format!("{namespace}/{next}"));
+        return Ok(page(&found.files, Some(found.prefixes), next));
+    }
+    let after = cursor.as_deref().map(|cursor| mark(order, cursor)).transpose()?;
+    if after.as_ref().is_some_and(|mark| mark.namespace() != namespace.as_str()) {
+        return Err(bad_cursor());
+    }
+    let found = intake.browse_sorted(browse, order, after, limit).await?;
+    Ok(page(&found.files, Some(found.prefixes), found.next.map(|next| next.to_string())))
+}
+
+/// The place that a cursor of a listing by name refers to.
+fn name_cursor(cursor: &str) -> Result<(String, String), IntakeError> {
+    let (namespace, name) = cursor.split_once('/').ok_or_else(bad_cursor)?;
+    Namespace::parse(namespace).map_err(|_| bad_cursor())?;
+    Ok((namespace.to_owned(), name.to_owned()))
+}
+
+/// The place that a cursor of a listing in another order refers to.
+fn mark(order: FileOrder, cursor: &str) -> Result<FileMark, IntakeError> {
+    FileMark::parse(cursor).filter(|mark| mark.order() == order).ok_or_else(bad_cursor)
+}
+
+fn bad_cursor() -> IntakeError {
+    bad_option("cursor", "the next_cursor of an earlier page in the same order")
 }
 
 /// What a listing shows.
 #[derive(Debug)]
 struct Listing {
     filter: FileFilter,
+    order: FileOrder,
     cursor: Option<String>,
     limit: usize,
     /// The text up to which names are listed as one.
@@ -205,52 +264,27 @@ struct Listing {
 fn listing(uri: &Uri) -> Result<Listing, IntakeError> {
     let mut filter = FileFilter::default();
     let (mut cursor, mut limit, mut delimiter, mut narrowed) = (None, PAGE, None, None);
-    let bytes = |name: &str, value: &str| {
-        value.parse::<u64>().map_err(|_| bad_option(name, "a number of bytes"))
-    };
+    let mut order = FileOrder::default();
     for (name, value) in query(uri) {
-        if !matches!(name.as_str(), "namespace" | "prefix" | "delimiter" | "limit" | "cursor") {
-            narrowed = Some(name.clone());
-        }
         match name.as_str() {
-            "namespace" => filter.namespace = Some(Namespace::parse(&value)?),
-            "prefix" => filter.prefix = Some(value),
-            "category" => {
-                let words: Vec<_> = Category::ALL.iter().map(|c| c.as_str()).collect();
-                let category = Category::parse(&value);
-                filter.category =
-                    Some(category.ok_or_else(|| bad_option(&name, &words.join(", ")))?);
-            }
-            "mime" => filter.mime = Some(value),
-            "sha256" => {
-                let digest = Digest::from_hex(&value);
-                filter.digest =
-                    Some(digest.ok_or_else(|| bad_option(&name, "64 hexadecimal digits"))?);
-            }
-            "size_min" => filter.size_min = Some(bytes(&name, &value)?),
-            "size_max" => filter.size_max = Some(bytes(&name, &value)?),
-            "created_from" => filter.created_from_ms = Some(time(&name, &value)?),
-            "created_to" => filter.created_to_ms = Some(time(&name, &value)?),
-            "tag" => {
-                let (tag, wanted) = match value.split_once('=') {
-                    Some((tag, wanted)) => (tag.to_owned(), Some(wanted.to_owned())),
-                    None => (value, None),
-                };
-                filter.tags.push((tag, wanted));
+            "sort" => {
+                let words = FileOrder::ALL.map(FileOrder::as_str).join(", ");
+                order = FileOrder::parse(&value).ok_or_else(|| bad_option(&name, &words))?;
             }
             "delimiter" if (1..=DELIMITER_SIZE_MAX).contains(&value.len()) => {
                 delimiter = Some(value);
             }
             "delimiter" => return Err(bad_option(&name, "a text of 1 to 64 bytes")),
             "limit" => limit = page_limit(&value)?,
-            "cursor" if value.contains('/') => cursor = Some(value),
-            "cursor" => return Err(bad_option(&name, "the next_cursor of an earlier page")),
+            "cursor" => cursor = Some(value),
             _ => {
-                return Err(unknown_option(
-                    &name,
-                    "namespace, prefix, category, mime, sha256, size_min, size_max, \
-                     created_from, created_to, tag, delimiter, limit, cursor",
-                ));
+                if !matches!(name.as_str(), "namespace" | "prefix") {
+                    narrowed = Some(name.clone());
+                }
+                if !narrow(&mut filter, &name, value)? {
+                    let known = format!("{FILTERS}, sort, delimiter, limit, cursor");
+                    return Err(unknown_option(&name, &known));
+                }
             }
         }
     }
@@ -258,7 +292,48 @@ fn listing(uri: &Uri) -> Result<Listing, IntakeError> {
         let text = format!("{name} cannot be combined with delimiter");
         return Err(IntakeError::rejected("query", text));
     }
-    Ok(Listing { filter, cursor, limit, delimiter })
+    Ok(Listing { filter, order, cursor, limit, delimiter })
+}
+
+/// Parameters that select files.
+pub(super) const FILTERS: &str = "namespace, prefix, category, mime, sha256, size_min, size_max, \
+                                  created_from, created_to, tag";
+
+/// Narrows a filter by a parameter; returns `false` if it is not one of [`FILTERS`].
+pub(super) fn narrow(
+    filter: &mut FileFilter,
+    name: &str,
+    value: String,
+) -> Result<bool, IntakeError> {
+    let bytes =
+        |value: &str| value.parse::<u64>().map_err(|_| bad_option(name, "a number of bytes"));
+    match name {
+        "namespace" => filter.namespace = Some(Namespace::parse(&value)?),
+        "prefix" => filter.prefix = Some(value),
+        "category" => {
+            let words: Vec<_> = Category::ALL.iter().map(|c| c.as_str()).collect();
+            let category = Category::parse(&value);
+            filter.category = Some(category.ok_or_else(|| bad_option(name, &words.join(", ")))?);
+        }
+        "mime" => filter.mime = Some(value),
+        "sha256" => {
+            let digest = Digest::from_hex(&value);
+            filter.digest = Some(digest.ok_or_else(|| bad_option(name, "64 hexadecimal digits"))?);
+        }
+        "size_min" => filter.size_min = Some(bytes(&value)?),
+        "size_max" => filter.size_max = Some(bytes(&value)?),
+        "created_from" => filter.created_from_ms = Some(time(name, &value)?),
+        "created_to" => filter.created_to_ms = Some(time(name, &value)?),
+        "tag" => {
+            let (tag, wanted) = match value.split_once('=') {
+                Some((tag, wanted)) => (tag.to_owned(), Some(wanted.to_owned())),
+                None => (value, None),
+            };
+            filter.tags.push((tag, wanted));
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// A time: RFC 3339, or milliseconds since 1970.

@@ -30,6 +30,7 @@ mod range;
 mod schema;
 mod search;
 mod sending;
+mod statistics;
 mod store;
 mod transfers;
 mod versions;
@@ -94,6 +95,7 @@ pub fn router(intake: &Intake) -> Router {
                 .delete(files::delete),
         )
         .route("/v1/files/duplicates", get(duplicates::list))
+        .route("/v1/files/statistics", get(statistics::get))
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))

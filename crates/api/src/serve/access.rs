@@ -130,7 +130,9 @@ fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
         Err(_) => Subject::Everything,
     };
     match (area, name, more) {
-        ("files", None | Some("search"), None) => by_parameter(uri, Area::Files, "namespace"),
+        ("files", None | Some("search" | "statistics"), None) => {
+            by_parameter(uri, Area::Files, "namespace")
+        }
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("uploads", None, None) => Subject::Uploads,
@@ -258,6 +260,10 @@ mod tests {
             ("/v1/files/search?q=x&namespace=in", "Files:in"),
             ("/v1/files/search?q=x", "everything"),
             ("/v1/files/search/x", "Files:search"),
+            ("/v1/files/statistics?namespace=in", "Files:in"),
+            ("/v1/files/statistics?prefix=in", "everything"),
+            ("/v1/files/statistics?namespace=in&namespace=out", "everything"),
+            ("/v1/files/statistics/x", "Files:statistics"),
             ("/v1/ingest", "everything"),
             ("/v1/namespaces/in", "Files:in"),
             ("/v1/namespaces", "everything"),

@@ -1,6 +1,7 @@
 //! `forebay files`: the files of a running server.
 
 use forebay_base::ByteSize;
+use forebay_intake::catalogue::FileOrder;
 use forebay_intake::classify::Category;
 use forebay_intake::names::Namespace;
 use forebay_intake::search::SearchOrder;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::file_client::{Client, ClientArgs, Target, failed, namespace, pair, shown};
 use super::server::encode;
-use super::{files_change, files_copy};
+use super::{files_change, files_copy, files_stats};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -21,6 +22,7 @@ Examples:
   forebay files set docs/reports/2026.pdf --tag status=final
   forebay files mv docs/reports/2026.pdf archive/2026.pdf
   forebay files rm docs/reports/2026.pdf
+  forebay files stats docs
 
 A file is written as NAMESPACE/NAME; the name may contain slashes. To store whole directories, use
 `forebay ingest`.
@@ -31,7 +33,10 @@ const LS_AFTER_HELP: &str = "\
 Examples:
   forebay files ls
   forebay files ls docs
-  forebay files ls docs/reports/ --category document --json";
+  forebay files ls docs/reports/ --category document --json
+  forebay files ls docs --sort largest --limit 10
+
+In any order but by name the server reads the names of the whole selection for each 1,000 files.";
 
 const SEARCH_AFTER_HELP: &str = "\
 Examples:
@@ -48,7 +53,7 @@ word that begins with it. Without words the other conditions alone select.";
 #[derive(clap::Subcommand, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) enum Command {
-    /// List files by namespace and name.
+    /// List files by namespace and name, or in another order.
     Ls(ListArgs),
     /// Fetch a file, and verify its SHA-256.
     Get(files_copy::GetArgs),
@@ -60,6 +65,8 @@ pub(super) enum Command {
     Search(SearchArgs),
     /// Print what is known of a file.
     Stat(StatArgs),
+    /// Add up files by type, size and age.
+    Stats(files_stats::StatsArgs),
     /// Change the comment, tags or metadata of a file.
     Set(files_change::SetArgs),
     /// Give a file another name as well, without copying bytes.
@@ -84,6 +91,9 @@ pub(super) struct ListArgs {
     /// Only this media type.
     #[arg(long = "type", value_name = "TYPE")]
     media_type: Option<String>,
+    /// Order of the files; -name is name in reverse [default: name].
+    #[arg(long, value_parser = list_orders(), allow_hyphen_values = true)]
+    sort: Option<String>,
     /// Maximum number of files [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -170,8 +180,12 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-fn categories() -> clap::builder::PossibleValuesParser {
+pub(super) fn categories() -> clap::builder::PossibleValuesParser {
     Category::ALL.map(Category::as_str).into()
+}
+
+fn list_orders() -> clap::builder::PossibleValuesParser {
+    FileOrder::ALL.map(FileOrder::as_str).into()
 }
 
 fn orders() -> clap::builder::PossibleValuesParser {
@@ -186,6 +200,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Rm(args) => remove(args),
         Command::Search(args) => search(args),
         Command::Stat(args) => stat(args),
+        Command::Stats(args) => files_stats::stats(args),
         Command::Set(args) => files_change::set(args),
         Command::Cp(args) => files_change::copy(args),
         Command::Mv(args) => files_change::rename(args),
@@ -195,7 +210,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
 }
 
 /// A query string of the parameters that are given.
-fn query(parameters: &[(&str, Option<String>)]) -> String {
+pub(super) fn query(parameters: &[(&str, Option<String>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| {
         let value = value.as_ref()?;
         Some(format!("{name}={}", encode(value)))
@@ -203,15 +218,23 @@ fn query(parameters: &[(&str, Option<String>)]) -> String {
     given.collect::<Vec<_>>().join("&")
 }
 
-fn list(args: &ListArgs) -> anyhow::Result<Exit> {
-    let client = Client::new(&args.from)?;
-    let (within, prefix) = match args.within.as_deref().map(|within| within.split_once('/')) {
-        Some(Some((namespace, prefix))) => (Some(namespace), Some(prefix.to_owned())),
-        Some(None) => (args.within.as_deref(), None),
+/// The namespace and the prefix of `NAMESPACE[/PREFIX]`.
+pub(super) fn selection(
+    within: Option<&str>,
+) -> anyhow::Result<(Option<Namespace>, Option<String>)> {
+    let (within, prefix) = match within.map(|within| (within, within.split_once('/'))) {
+        Some((_, Some((namespace, prefix)))) => (Some(namespace), Some(prefix.to_owned())),
+        Some((within, None)) => (Some(within), None),
         None => (None, None),
     };
     let within = within.map(namespace).transpose();
     let within = within.map_err(|message| Coded::error(Exit::Usage, message))?;
+    Ok((within, prefix))
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<Exit> {
+    let client = Client::new(&args.from)?;
+    let (within, prefix) = selection(args.within.as_deref())?;
     let (mut left, mut cursor) = (args.limit, None);
     loop {
         let page = left.map_or(1_000, |left| left.min(1_000));
@@ -220,6 +243,7 @@ fn list(args: &ListArgs) -> anyhow::Result<Exit> {
             ("prefix", prefix.clone()),
             ("category", args.category.clone()),
             ("mime", args.media_type.clone()),
+            ("sort", args.sort.clone()),
             ("limit", Some(page.to_string())),
             ("cursor", cursor.take()),
         ]);

@@ -224,6 +224,10 @@ fn answers_about_files_and_documents_are_as_described() {
     assert_eq!(page["files"][0]["comment"], "c");
     get("list_files", &format!("/v1/files?cursor={}", page["next_cursor"].as_str().unwrap()));
     get("list_files", "/v1/files?limit=0");
+    get("list_files", "/v1/files?sort=largest&limit=1&namespace=n&delimiter=/");
+    get("list_files", "/v1/files?sort=size");
+    assert_eq!(get("get_file_statistics", "/v1/files/statistics?namespace=n")["files"], 2);
+    get("get_file_statistics", "/v1/files/statistics?limit=1");
     get("get_file", "/v1/files/0000000000000000");
     let stored = check(
         "post_documents",

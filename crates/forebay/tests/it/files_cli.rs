@@ -347,3 +347,31 @@ fn a_killed_server_finds_everything_again() {
     drop(server);
     run_ok(&dir, &["fsck"]);
 }
+
+#[test]
+fn files_are_listed_in_an_order_and_added_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let url = server.url.as_str();
+    for (name, bytes) in [("a", "22"), ("b/c", "333"), ("d", "22"), ("e", "1")] {
+        std::fs::write(dir.path().join("file"), bytes).unwrap();
+        run_ok(&dir, &["files", "put", "file", &format!("docs/{name}"), "--server", url]);
+    }
+    let ls = |sort: &str| {
+        let listed = run_ok(&dir, &["files", "ls", "docs", "--sort", sort, "--server", url]);
+        let names = listed.lines().map(|line| line.rsplit("docs/").next().unwrap().to_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([ls("largest"), ls("smallest")], ["b/c a d e", "e a d b/c"]);
+    assert_eq!([ls("-name"), ls("name")], ["e d b/c a", "a b/c d e"]);
+    let refused = run(&dir, &["files", "ls", "--sort", "size", "--server", url]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let stats =
+        |within: &str| json(&run(&dir, &["files", "stats", within, "--json", "--server", url]));
+    let found = stats("docs");
+    let counts = ["files", "bytes", "different_files", "different_bytes"];
+    assert_eq!(counts.map(|of| found[of].as_u64().unwrap()), [4, 8, 3, 6], "{found}");
+    assert_eq!(stats("docs/b/")["files"], 1);
+    let table = run_ok(&dir, &["files", "stats", "--server", url]);
+    assert!(table.contains("different contents") && table.contains("docs/b/c"), "{table}");
+}

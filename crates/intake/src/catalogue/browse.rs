@@ -11,12 +11,14 @@
 //! Invariants: entries are in the order of their bytes, each greater than the one before; a prefix is listed
 //! exactly once, also if pages end at it; rows are verified as in [`list`](super::list).
 
-use rusqlite::params;
+use std::ops::ControlFlow;
+
+use rusqlite::{Connection, params};
 
 use forebay_base::rows::RowHasher;
 
 use super::FileRecord;
-use super::list::{FileFilter, Range, Walk};
+use super::list::{FileFilter, Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, read_file, read_namespace};
 use crate::catalogue::NamespaceRecord;
@@ -63,6 +65,75 @@ impl Browse {
     }
 }
 
+/// What a listing shows.
+pub(super) enum Entry {
+    File(FileRecord),
+    Prefix(String),
+}
+
+/// Calls `each` with every entry after `browse.after`, by name, until it says that this is enough.
+pub(super) fn each_entry(
+    connection: &Connection,
+    browse: &Browse,
+    mut each: impl FnMut(Entry) -> ControlFlow<()>,
+) -> Checked<()> {
+    let namespace = browse.namespace.as_str();
+    let filter = FileFilter { namespace: Some(browse.namespace.clone()), ..FileFilter::default() };
+    // Where the next run begins: at a name, or after one.
+    let (mut from, mut after) = (browse.prefix.clone(), None);
+    if let Some(seen) = &browse.after {
+        match browse.shared(seen).filter(|shared| shared == seen) {
+            Some(shared) => match successor(shared) {
+                Some(name) => from = from.max(name),
+                None => return Ok(()),
+            },
+            None => after = Some(seen.clone()),
+        }
+    }
+    let mut size = RUN_MIN;
+    loop {
+        let run = {
+            let after = after.as_deref().map(|name| (namespace, name));
+            let first = (namespace, from.as_str());
+            let start = after.map_or(first, |after| after.max(first));
+            let range = Range { start, after, namespace: Some(namespace), prefix: &browse.prefix };
+            let page = Page { limit: size, files: Vec::new() };
+            Walk::new(connection, Source::FILES, &filter, &range, page).run()?.files
+        };
+        let is_last = run.len() < size;
+        let (mut skipped, mut last) = (None, None);
+        for file in run {
+            let entry = match browse.shared(file.name.as_str()).map(str::to_owned) {
+                Some(shared) => {
+                    skipped = Some(shared.clone());
+                    Entry::Prefix(shared)
+                }
+                None => {
+                    last = Some(file.name.as_str().to_owned());
+                    Entry::File(file)
+                }
+            };
+            if each(entry).is_break() {
+                return Ok(());
+            }
+            if skipped.is_some() {
+                break;
+            }
+        }
+        match skipped {
+            Some(shared) => {
+                let Some(name) = successor(&shared) else { return Ok(()) };
+                (from, after, size) = (name, None, RUN_MIN);
+            }
+            None if is_last => return Ok(()),
+            None => {
+                after = last;
+                size = (size * 4).min(RUN_MAX);
+            }
+        }
+    }
+}
+
 impl CatalogueReader {
     /// A page of at most `limit` files and prefixes.
     ///
@@ -70,61 +141,26 @@ impl CatalogueReader {
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn browse(&self, browse: &Browse, limit: usize) -> Result<Browsed, CatalogueError> {
         self.ask("list files", |connection| {
-            let namespace = browse.namespace.as_str();
-            let filter =
-                FileFilter { namespace: Some(browse.namespace.clone()), ..FileFilter::default() };
             let mut page = Browsed::default();
             let mut last: Option<String> = None;
-            // Where the next run begins: at a name, or after one.
-            let (mut from, mut after) = (browse.prefix.clone(), None);
-            if let Some(seen) = &browse.after {
-                match browse.shared(seen).filter(|shared| shared == seen) {
-                    Some(shared) => match successor(shared) {
-                        Some(name) => from = from.max(name),
-                        None => return Ok(page),
-                    },
-                    None => after = Some(seen.clone()),
+            each_entry(connection, browse, |entry| {
+                if page.files.len() + page.prefixes.len() == limit {
+                    page.next = last.take();
+                    return ControlFlow::Break(());
                 }
-            }
-            let mut size = RUN_MIN;
-            loop {
-                let run = {
-                    let after = after.as_deref().map(|name| (namespace, name));
-                    let first = (namespace, from.as_str());
-                    let start = after.map_or(first, |after| after.max(first));
-                    let range =
-                        Range { start, after, namespace: Some(namespace), prefix: &browse.prefix };
-                    let mut walk = Walk::new(connection, &filter, &range, size);
-                    walk.from(start)?;
-                    walk.files
-                };
-                let is_last = run.len() < size;
-                let mut skipped = None;
-                for file in run {
-                    if page.files.len() + page.prefixes.len() == limit {
-                        page.next = last;
-                        return Ok(page);
+                match entry {
+                    Entry::File(file) => {
+                        last = Some(file.name.as_str().to_owned());
+                        page.files.push(file);
                     }
-                    if let Some(shared) = browse.shared(file.name.as_str()) {
-                        page.prefixes.push(shared.to_owned());
-                        skipped = Some(shared.to_owned());
-                        break;
-                    }
-                    last = Some(file.name.as_str().to_owned());
-                    page.files.push(file);
-                }
-                match skipped {
-                    Some(shared) => {
-                        let Some(name) = successor(&shared) else { return Ok(page) };
-                        (last, from, after, size) = (Some(shared), name, None, RUN_MIN);
-                    }
-                    None if is_last => return Ok(page),
-                    None => {
-                        after.clone_from(&last);
-                        size = (size * 4).min(RUN_MAX);
+                    Entry::Prefix(shared) => {
+                        last = Some(shared.clone());
+                        page.prefixes.push(shared);
                     }
                 }
-            }
+                ControlFlow::Continue(())
+            })?;
+            Ok(page)
         })
     }
 

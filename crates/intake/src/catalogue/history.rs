@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use forebay_base::rows::RowHasher;
 
 use super::browse::Browse;
-use super::list::{FileFilter, Range, Walk};
+use super::list::{FileFilter, Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{Checked, VERSION_COLUMNS, VERSIONS, read_version};
 use super::versions::versions_of;
@@ -177,9 +177,9 @@ impl States<'_> {
         let start = (namespace, from);
         let prefix = &self.browse.prefix;
         let range = Range { start, after: None, namespace: Some(namespace), prefix };
-        let mut walk = Walk::new(self.connection, &filter, &range, 1);
-        walk.from(start)?;
-        Ok(walk.files.pop())
+        let page = Page { limit: 1, files: Vec::new() };
+        let walk = Walk::new(self.connection, Source::FILES, &filter, &range, page);
+        Ok(walk.run()?.files.pop())
     }
 
     /// The least name from `from` on that has the prefix and versions.

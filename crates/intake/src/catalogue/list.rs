@@ -22,8 +22,10 @@ use forebay_base::rows::RowHasher;
 
 use super::query::CatalogueReader;
 use super::rows::{
-    BLOB_COLUMNS, Checked, FILE_COLUMNS, FILES, read_attributes, read_blob, read_file,
+    BLOB_COLUMNS, Checked, FILE_COLUMNS, FILES, Table, VERSION_COLUMNS, VERSIONS, read_attributes,
+    read_blob, read_file,
 };
+use super::sorted::{First, Sorted};
 use super::{BlobRecord, FileRecord};
 use crate::attributes::{AttributeKind, Attributes};
 use crate::classify::Category;
@@ -77,16 +79,12 @@ impl CatalogueReader {
     ) -> Result<Vec<FileRecord>, CatalogueError> {
         self.ask("list files", |connection| {
             let range = Range::of(filter, after);
-            let mut walk = Walk::new(connection, filter, &range, limit);
-            match range.start {
-                ("", "") => walk.all()?,
-                start => walk.from(start)?,
-            }
-            Ok(walk.files)
+            let page = Page { limit, files: Vec::new() };
+            Ok(Walk::new(connection, Source::FILES, filter, &range, page).run()?.files)
         })
     }
 
-    /// Like [`CatalogueReader::list`] for the names of one blob, by index: no other name is read.
+    /// Like [`CatalogueReader::list_sorted`] for the names of one blob, by index: no other name is read.
     ///
     /// * `holder`: the name given by the log entry that holds the bytes, if there is one
     ///   ([`BlobLocation::Entry`](super::BlobLocation::Entry)). Whether it still refers to them is
@@ -100,15 +98,15 @@ impl CatalogueReader {
         filter: &FileFilter,
         blob: &BlobRecord,
         holder: Option<&(Namespace, FileName)>,
-        after: Option<(&str, &str)>,
+        sorted: &Sorted<'_>,
         limit: usize,
     ) -> Result<Option<Vec<FileRecord>>, CatalogueError> {
         self.ask("list files by digest", |connection| {
             let mut names = Names::new(connection, blob.digest);
             let Some(refs) = names.refs(blob)? else { return Ok(None) };
             let held = names.held(holder)?;
-            let range = Range::of(filter, after);
-            let (mut files, indexed) = names.list(filter, &range, limit)?;
+            let (range, mut first) = (Range::of(filter, None), First::new(sorted, limit));
+            let indexed = names.list(filter, &range, &mut first)?;
             let count = indexed + u64::from(held.is_some()) + names.versions()?;
             if count != refs {
                 let digest = blob.digest;
@@ -120,77 +118,130 @@ impl CatalogueReader {
                     == Position::Inside
                 && filter.passes(&file)
             {
-                files.push(file);
-                files.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-                files.truncate(limit);
+                first.offer(file);
             }
-            Ok(Some(files))
+            Ok(Some(first.into_files()))
         })
     }
 }
 
-/// A walk through the table, in the order of names.
-pub(super) struct Walk<'c> {
-    connection: &'c Connection,
-    filter: &'c FileFilter,
-    range: &'c Range<'c>,
-    limit: usize,
-    hasher: RowHasher,
-    order: Order,
+/// A table with names, whose first ten columns are those of [`FILE_COLUMNS`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    table: Table,
+    columns: &'static str,
+    /// Names have several rows, by id.
+    has_ids: bool,
+}
+
+impl Source {
+    /// The names.
+    pub(super) const FILES: Self = Self { table: FILES, columns: FILE_COLUMNS, has_ids: false };
+    /// Their versions.
+    pub(super) const VERSIONS: Self =
+        Self { table: VERSIONS, columns: VERSION_COLUMNS, has_ids: true };
+
+    /// Selects rows in order, or in the reverse of it.
+    fn select(self, condition: &str, descending: bool) -> String {
+        let Self { table, columns, has_ids } = self;
+        let order = if descending { " DESC" } else { "" };
+        let id = if has_ids { format!(", id{order}") } else { String::new() };
+        let name = table.name;
+        format!(
+            "SELECT {columns} FROM {name} {condition} ORDER BY namespace{order}, name{order}{id}"
+        )
+    }
+}
+
+/// What takes the rows of a walk that pass its filter.
+pub(super) trait Take {
+    /// Whether it takes no more: then the walk ends.
+    fn is_full(&self) -> bool;
+
+    /// Takes a row, which was verified.
+    fn take(&mut self, hasher: &mut RowHasher, row: &Row<'_>) -> Checked<()>;
+}
+
+/// The first files in the order of names.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) limit: usize,
     pub(super) files: Vec<FileRecord>,
 }
 
-impl<'c> Walk<'c> {
+impl Take for Page {
+    fn is_full(&self) -> bool {
+        self.files.len() >= self.limit
+    }
+
+    fn take(&mut self, hasher: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
+        self.files.push(read_file(hasher, row)?.0);
+        Ok(())
+    }
+}
+
+/// A walk through the table, in the order of names.
+pub(super) struct Walk<'c, T> {
+    connection: &'c Connection,
+    source: Source,
+    filter: &'c FileFilter,
+    range: &'c Range<'c>,
+    taken: T,
+    hasher: RowHasher,
+    order: Order,
+}
+
+impl<'c, T: Take> Walk<'c, T> {
     pub(super) fn new(
         connection: &'c Connection,
+        source: Source,
         filter: &'c FileFilter,
         range: &'c Range<'c>,
-        limit: usize,
+        taken: T,
     ) -> Self {
         let (hasher, order) = (RowHasher::default(), Order::default());
-        Self { connection, filter, range, limit, hasher, order, files: Vec::new() }
+        Self { connection, source, filter, range, taken, hasher, order }
+    }
+
+    /// Walks through the range, and returns what took its rows.
+    pub(super) fn run(mut self) -> Checked<T> {
+        match self.range.start {
+            ("", "") => self.all()?,
+            start => self.from(start)?,
+        }
+        Ok(self.taken)
     }
 
     /// Walks from the first row of the table.
     fn all(&mut self) -> Checked<()> {
-        let sql = format!("SELECT {FILE_COLUMNS} FROM files ORDER BY namespace, name");
-        self.rows(&sql, []).map(drop)
+        self.rows(&self.source.select("", false), []).map(drop)
     }
 
     /// Walks from a name, which need not exist.
-    pub(super) fn from(&mut self, (namespace, name): (&str, &str)) -> Checked<()> {
+    fn from(&mut self, (namespace, name): (&str, &str)) -> Checked<()> {
+        let source = self.source;
         // A row whose name was altered to a lesser one is before the place where it is looked for.
-        let before = format!(
-            "SELECT {FILE_COLUMNS} FROM files WHERE (namespace, name) < (?1, ?2)
-             ORDER BY namespace DESC, name DESC LIMIT 1"
-        );
-        self.beside(&before, [namespace, name])?;
-        let within = format!(
-            "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name >= ?2 ORDER BY name"
-        );
+        let before = source.select("WHERE (namespace, name) < (?1, ?2)", true);
+        self.beside(&format!("{before} LIMIT 1"), [namespace, name])?;
+        let within = source.select("WHERE namespace = ?1 AND name >= ?2", false);
         if self.rows(&within, [namespace, name])? {
             return Ok(());
         }
         // It ended at a row of another namespace, or at one that was altered to look like that.
         let than = if self.order.name.is_empty() { ">=" } else { ">" };
-        let after = format!(
-            "SELECT {FILE_COLUMNS} FROM files WHERE (namespace, name) {than} (?1, ?2)
-             ORDER BY namespace, name LIMIT 1"
-        );
+        let after = source.select(&format!("WHERE (namespace, name) {than} (?1, ?2)"), false);
         let last = match self.order.name.as_slice() {
             [] => name.to_owned(),
             last => String::from_utf8_lossy(last).into_owned(),
         };
-        let next = self.beside(&after, [namespace, &last])?;
+        let next = self.beside(&format!("{after} LIMIT 1"), [namespace, &last])?;
         if next.as_ref().is_some_and(|(of, _)| *of == *namespace.as_bytes()) {
             return Err(damaged(format!("names of the namespace {namespace} are out of order")));
         }
         if self.range.namespace.is_some() {
             return Ok(());
         }
-        let others = format!(
-            "SELECT {FILE_COLUMNS} FROM files WHERE namespace > ?1 ORDER BY namespace, name"
-        );
+        let others = source.select("WHERE namespace > ?1", false);
         if self.beside(&format!("{others} LIMIT 1"), [namespace])? != next {
             return Err(damaged(format!("names after the namespace {namespace} are out of order")));
         }
@@ -202,22 +253,23 @@ impl<'c> Walk<'c> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(values)?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        FILES.verify(&mut self.hasher, row, 0)?;
+        self.source.table.verify(&mut self.hasher, row, 0)?;
         Ok(Some((text(row, 0)?.to_vec(), text(row, 1)?.to_vec())))
     }
 
-    /// Takes what passes the filter; returns `true` if the page is full or the range has ended.
+    /// Takes what passes the filter; returns `true` if no more is taken or the range has ended.
     fn rows(&mut self, sql: &str, values: impl Params) -> Checked<bool> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(values)?;
-        while self.files.len() < self.limit {
+        while !self.taken.is_full() {
             let Some(row) = rows.next()? else { return Ok(false) };
-            FILES.verify(&mut self.hasher, row, 0)?;
+            self.source.table.verify(&mut self.hasher, row, 0)?;
             let (namespace, name) = (text(row, 0)?, text(row, 1)?);
-            self.order.follow(namespace, name)?;
+            let id = if self.source.has_ids { row.get::<_, i64>(2)?.cast_unsigned() } else { 0 };
+            self.order.follow(namespace, name, id)?;
             match self.range.holds(namespace, name) {
                 Position::Inside if self.filter.selects(row)? => {
-                    self.files.push(read_file(&mut self.hasher, row)?.0);
+                    self.taken.take(&mut self.hasher, row)?;
                 }
                 Position::Before | Position::Inside => {}
                 Position::Beyond => return Ok(true),
@@ -265,29 +317,29 @@ impl<'c> Names<'c> {
         Ok(count.cast_unsigned())
     }
 
-    /// Up to `limit` names of the index that are in the range, and the number of all that it has.
+    /// Offers the names of the index that are in the range; returns the number of all that it has.
     fn list(
         &mut self,
         filter: &FileFilter,
         range: &Range<'_>,
-        limit: usize,
-    ) -> Checked<(Vec<FileRecord>, u64)> {
+        first: &mut First<'_>,
+    ) -> Checked<u64> {
         let connection = self.connection;
         let mut statement = connection.prepare_cached(NAMES_BY_DIGEST)?;
         let mut rows = statement.query([self.digest.0])?;
-        let (mut order, mut files, mut count) = (Order::default(), Vec::new(), 0);
+        let (mut order, mut count) = (Order::default(), 0);
         while let Some(row) = rows.next()? {
             count += 1;
             let (namespace, name) = (text(row, 0)?, text(row, 1)?);
-            order.follow(namespace, name)?;
-            if files.len() < limit && range.holds(namespace, name) == Position::Inside {
+            order.follow(namespace, name, 0)?;
+            if first.may_want(namespace, name) && range.holds(namespace, name) == Position::Inside {
                 let file = self.named(namespace, name)?;
                 if filter.passes(&file) {
-                    files.push(file);
+                    first.offer(file);
                 }
             }
         }
-        Ok((files, count))
+        Ok(count)
     }
 
     /// The file that an entry of the index refers to.
@@ -333,7 +385,7 @@ pub(super) struct Range<'f> {
 }
 
 impl<'f> Range<'f> {
-    fn of(filter: &'f FileFilter, after: Option<(&'f str, &'f str)>) -> Self {
+    pub(super) fn of(filter: &'f FileFilter, after: Option<(&'f str, &'f str)>) -> Self {
         let namespace = filter.namespace.as_ref().map(Namespace::as_str);
         let prefix = filter.prefix.as_deref().unwrap_or("");
         let first = namespace.map_or(("", ""), |namespace| (namespace, prefix));
@@ -362,11 +414,13 @@ impl<'f> Range<'f> {
 struct Order {
     namespace: Vec<u8>,
     name: Vec<u8>,
+    /// Of a version.
+    id: u64,
 }
 
 impl Order {
-    fn follow(&mut self, namespace: &[u8], name: &[u8]) -> Checked<()> {
-        if (namespace, name) <= (&*self.namespace, &*self.name) {
+    fn follow(&mut self, namespace: &[u8], name: &[u8], id: u64) -> Checked<()> {
+        if (namespace, name, id) <= (&*self.namespace, &*self.name, self.id) {
             let name = String::from_utf8_lossy(name);
             return Err(damaged(format!("the name {name:?} is not in the order of its table")));
         }
@@ -376,6 +430,7 @@ impl Order {
         }
         self.name.clear();
         self.name.extend_from_slice(name);
+        self.id = id;
         Ok(())
     }
 }
@@ -425,7 +480,7 @@ impl FileFilter {
     }
 }
 
-fn text<'r>(row: &'r Row<'_>, at: usize) -> Checked<&'r [u8]> {
+pub(super) fn text<'r>(row: &'r Row<'_>, at: usize) -> Checked<&'r [u8]> {
     match row.get_ref(at)? {
         ValueRef::Text(bytes) => Ok(bytes),
         other => Err(damaged(format!("column {at} of a name is {:?}", other.data_type()))),

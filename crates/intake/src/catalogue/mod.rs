@@ -28,7 +28,9 @@ mod query;
 mod report;
 mod rows;
 mod schema;
+mod sorted;
 mod state;
+mod statistics;
 mod verify;
 mod versions;
 
@@ -57,8 +59,10 @@ pub use history::{BrowsedStates, NameState, StateMark};
 pub use list::FileFilter;
 pub use namespace::{NamespaceRecord, Quota, Usage, Versioning};
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
-pub use report::{NamespaceSums, SharedContent};
+pub use report::SharedContent;
+pub use sorted::{FileMark, FileOrder, Sorted, SortedPage};
 pub(crate) use state::Companions;
+pub use statistics::{FileStatistics, FileSums, SizeClass};
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,41 +1,24 @@
-//! Reports over everything: what a namespace holds, and which contents have the most names.
+//! Reports over everything: what a namespace holds for its quota, and which contents have the most names.
 //!
 //! Both read and verify every row that they count, so an altered row is an error and not another sum.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use forebay_base::rows::RowHasher;
 use rusqlite::Connection;
 
-use super::list::{FileFilter, Range, Walk};
+use super::list::{FileFilter, Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{BLOB_COLUMNS, Checked, VERSION_COLUMNS, read_blob, read_version};
 use super::state::{State, StoredState};
-use super::{BlobRecord, Category, FileRecord, Usage};
+use super::{BlobRecord, FileRecord, Usage};
 use crate::digest::Digest;
 use crate::error::CatalogueError;
 use crate::names::Namespace;
 
 /// Names read at a time.
 const STEP: usize = 4_096;
-
-/// What a namespace of files holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamespaceSums {
-    /// Number of files.
-    pub files: u64,
-    /// Bytes of all files.
-    pub bytes: u64,
-    /// Bytes of different contents: each is counted once.
-    pub different_bytes: u64,
-    /// Number of files and their bytes, by category.
-    pub categories: BTreeMap<&'static str, (u64, u64)>,
-    /// When the oldest name was given, in milliseconds since 1970.
-    pub oldest_ms: Option<i64>,
-    /// When the newest name was given, in milliseconds since 1970.
-    pub newest_ms: Option<i64>,
-}
 
 /// A content with several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +50,8 @@ fn each_file(
         let after = (!last.is_empty()).then_some((name, last.as_str()));
         let start = after.unwrap_or((name, ""));
         let range = Range { start, after, namespace: Some(name), prefix: "" };
-        let mut walk = Walk::new(connection, &filter, &range, STEP);
-        walk.from(start)?;
-        let files = walk.files;
+        let page = Page { limit: STEP, files: Vec::new() };
+        let files = Walk::new(connection, Source::FILES, &filter, &range, page).run()?.files;
         files.iter().for_each(&mut each);
         match files.last() {
             Some(file) if files.len() == STEP => file.name.as_str().clone_into(&mut last),
@@ -79,30 +61,6 @@ fn each_file(
 }
 
 impl CatalogueReader {
-    /// Adds up the files of a namespace.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
-    pub fn namespace_sums(&self, namespace: &Namespace) -> Result<NamespaceSums, CatalogueError> {
-        self.ask("add up the files of a namespace", |connection| {
-            let (mut sums, mut seen) = (NamespaceSums::default(), foldhash::HashSet::default());
-            each_file(connection, namespace, |file| {
-                sums.files += 1;
-                sums.bytes += file.size;
-                let category = sums.categories.entry(Category::as_str(file.category));
-                let (count, bytes) = category.or_default();
-                (*count, *bytes) = (*count + 1, *bytes + file.size);
-                if seen.insert(file.digest) {
-                    sums.different_bytes += file.size;
-                }
-                let ms = file.created_ms;
-                sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
-                sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
-            })?;
-            Ok(sums)
-        })
-    }
-
     /// What a namespace holds as quotas count it, and the position of the log as of which it is that.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use super::*;
 
 mod altered;
 mod pool;
+mod sorted;
 
 fn file(id: u64, name: &str, bytes: &[u8]) -> Arc<FileRecord> {
     Arc::new(FileRecord {
@@ -302,9 +303,13 @@ proptest! {
                     let name = file.name.as_str();
                     name.starts_with(wanted) && after.is_none_or(|(_, after)| name > after)
                 }).take(limit).cloned().collect();
-                let found = reader.list_by_digest(&filter, &blob, holder, after, limit).unwrap();
+                let found = reader.list_by_digest(&filter, &blob, holder, &Sorted::by_name(after), limit).unwrap();
                 prop_assert_eq!(found.as_ref(), Some(&scanned));
                 prop_assert_eq!(reader.list(&filter, after, limit).unwrap(), scanned);
+                let reversed = Sorted::by(FileOrder::NameReversed, None);
+                let found = reader.list_by_digest(&filter, &blob, holder, &reversed, limit).unwrap();
+                let scanned = reader.list_sorted(&filter, &reversed, limit).unwrap();
+                prop_assert_eq!(found, Some(scanned));
             }
         }
         prop_assert_eq!(catalogue.verify(9).unwrap(), Vec::<String>::new());

@@ -1,6 +1,7 @@
 //! Files in `/openapi.json`.
 
 use forebay_intake::answer::PutAnswer;
+use forebay_intake::catalogue::FileOrder;
 use forebay_intake::classify::Category;
 use utoipa::openapi::path::Parameter;
 
@@ -15,6 +16,7 @@ use crate::intake::duplicates::DuplicateReport;
 use crate::intake::file_namespaces::{
     FileNamespaceAnswer, FileNamespacePage, FileNamespaceSums, NamespaceSettings,
 };
+use crate::intake::statistics::StatisticsAnswer;
 use crate::intake::transfers::{Deletions, TransferResults, Transfers};
 use crate::intake::versions::{ErasedVersions, FileHistory};
 use crate::jobs::accepts_jobs;
@@ -28,28 +30,41 @@ fn name_parameters() -> [Parameter; 2] {
     ]
 }
 
-pub(super) fn list_files() -> Operation {
+/// Parameters that select files.
+fn filters() -> [Parameter; 10] {
     let categories = Category::ALL.map(Category::as_str);
     let size = Kind::Count(0, u64::MAX);
-    Operation::new("files", "list_files", "List files by namespace and name")
+    [
+        query("namespace", Kind::Text, "Only this namespace"),
+        query("prefix", Kind::Text, "Only names that begin with this text"),
+        query("category", Kind::Word(&categories), "Only files of this category"),
+        query("mime", Kind::Text, "Only this media type"),
+        query("sha256", Kind::Text, "Only files with this SHA-256, in hexadecimal"),
+        query("size_min", size, "Only files of at least this many bytes"),
+        query("size_max", size, "Only files of at most this many bytes"),
+        query(
+            "created_from",
+            Kind::Text,
+            "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
+        ),
+        query("created_to", Kind::Text, "Only files named before this time"),
+        query("tag", Kind::Texts, "Only files with this tag, NAME or NAME=VALUE; may be repeated"),
+    ]
+}
+
+pub(super) fn list_files() -> Operation {
+    let orders = FileOrder::ALL.map(FileOrder::as_str);
+    Operation::new("files", "list_files", "List files by namespace and name, or in another order")
+        .text(
+            "Pages by name read only the names up to their end. In any other order each page reads \
+             all names that the other parameters leave.",
+        )
+        .parameters(filters())
         .parameters([
-            query("namespace", Kind::Text, "Only this namespace"),
-            query("prefix", Kind::Text, "Only names that begin with this text"),
-            query("category", Kind::Word(&categories), "Only files of this category"),
-            query("mime", Kind::Text, "Only this media type"),
-            query("sha256", Kind::Text, "Only files with this SHA-256, in hexadecimal"),
-            query("size_min", size, "Only files of at least this many bytes"),
-            query("size_max", size, "Only files of at most this many bytes"),
             query(
-                "created_from",
-                Kind::Text,
-                "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
-            ),
-            query("created_to", Kind::Text, "Only files named before this time"),
-            query(
-                "tag",
-                Kind::Texts,
-                "Only files with this tag, NAME or NAME=VALUE; may be repeated",
+                "sort",
+                Kind::Word(&orders),
+                "The order; the default is name. Equals are by namespace and name",
             ),
             query(
                 "delimiter",
@@ -57,10 +72,23 @@ pub(super) fn list_files() -> Operation {
                 "List names that have this text after the prefix as one; needs namespace",
             ),
             query("limit", LIMIT, "Maximum number of results; the default is 100"),
-            query("cursor", Kind::Text, CURSOR),
+            query("cursor", Kind::Text, "next_cursor of the previous page in the same order"),
         ])
         .json::<FilePage<'static>>(200, "A page of files and the cursor of the next")
         .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
+}
+
+pub(super) fn statistics() -> Operation {
+    Operation::new("files", "get_file_statistics", "Add up files by type, size and age")
+        .text("Reads the names of the namespace that begin with the prefix, or all.")
+        .parameters(filters())
+        .json::<StatisticsAnswer<'static>>(200, "What the selected files are")
+        .problems(&[
+            (400, "A parameter is invalid"),
+            (429, "Statistics of other files are being computed"),
+            STORAGE,
+            FULL,
+        ])
 }
 
 fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
@@ -256,6 +284,7 @@ pub(super) fn get_namespace() -> Operation {
         .problems(&[
             (400, "The name is invalid"),
             (404, "It has neither files nor a record"),
+            (429, "Statistics of other files are being computed"),
             STORAGE,
             FULL,
         ])

@@ -1,6 +1,6 @@
 //! Metadata, tags, copies, renames, directories and namespaces over HTTP.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::House;
 
@@ -142,6 +142,98 @@ async fn a_directory_shows_its_files_and_each_shared_prefix_once() {
     {
         assert_eq!(house.get(&format!("/v1/files?{query}")).await.status, 400, "{query}");
     }
+}
+
+#[tokio::test]
+async fn a_listing_is_sorted_across_pages_and_refuses_the_cursor_of_another_order() {
+    let house = House::new();
+    for (name, size) in [("n/b", 2), ("n/a", 2), ("n/d/x", 9), ("n/c", 3), ("m/a", 1), ("n/e/y", 0)]
+    {
+        house.put(name, "x".repeat(size)).await;
+    }
+    for (query, expected) in [
+        ("sort=largest", "n/d/x n/c n/a n/b m/a n/e/y"),
+        ("sort=smallest", "n/e/y m/a n/a n/b n/c n/d/x"),
+        ("sort=-name", "n/e/y n/d/x n/c n/b n/a m/a"),
+        ("sort=newest", "m/a n/a n/b n/c n/d/x n/e/y"),
+        ("sort=largest&namespace=n&prefix=d", "n/d/x"),
+        ("sort=largest&size_max=2", "n/a n/b m/a n/e/y"),
+        ("sort=largest&namespace=n&delimiter=/", "n/d/ n/e/ n/c n/a n/b"),
+        ("sort=-name&namespace=n&delimiter=/", "n/e/ n/d/ n/c n/b n/a"),
+    ] {
+        for limit in 1..4 {
+            let (mut found, mut after) = (Vec::new(), String::new());
+            loop {
+                let page = house.get(&format!("/v1/files?{query}&limit={limit}{after}")).await;
+                assert_eq!(page.status, 200, "{query} {page:?}");
+                let page = page.json();
+                let prefixes = page["prefixes"].as_array().into_iter().flatten();
+                found.extend(prefixes.map(|prefix| format!("n/{}", prefix.as_str().unwrap())));
+                let files = page["files"].as_array().unwrap().iter();
+                let text = |file: &Value, member: &str| file[member].as_str().unwrap().to_owned();
+                found
+                    .extend(files.map(|f| format!("{}/{}", text(f, "namespace"), text(f, "name"))));
+                let Some(cursor) = page["next_cursor"].as_str() else { break };
+                after = format!("&cursor={}", cursor.replace('/', "%2F"));
+            }
+            assert_eq!(found.join(" "), expected, "{query} {limit}");
+        }
+    }
+    for query in [
+        "sort=size",
+        "sort=largest&cursor=n/a",
+        "sort=largest&cursor=smallest:2:n/a",
+        "sort=largest&cursor=largest::n/d/",
+        "sort=largest&cursor=largest:x:n/a",
+        "sort=largest&namespace=n&delimiter=/&cursor=largest:-1:m/a",
+        "cursor=largest:-2:n/a",
+        "sort=name&namespace=n&delimiter=/&cursor=largest::n/d/",
+    ] {
+        let refused = house.get(&format!("/v1/files?{query}")).await;
+        assert_eq!(refused.error(), (400, "query".to_owned()), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn statistics_count_contents_once_and_what_was_deleted_or_replaced_not_at_all() {
+    let house = House::new();
+    house.send("PUT", "/v1/namespaces/kept", &[], r#"{"versions":true}"#).await;
+    for (name, body) in [
+        ("statistics/a", "same"),
+        ("statistics/b/c", "same"),
+        ("statistics/d", "gone"),
+        ("statistics/d", "other text"),
+        ("statistics/e", "x"),
+        ("kept/a", "one"),
+        ("kept/a", "two!"),
+    ] {
+        house.put(name, body).await;
+    }
+    house.delete("statistics/e").await;
+    let ask = |query: &'static str| {
+        let house = &house;
+        async move { house.get(&format!("/v1/files/statistics?{query}")).await }
+    };
+    let counts = |found: &Value, members: &[&str]| {
+        members.iter().map(|member| found[*member].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let found = ask("namespace=statistics").await.json();
+    let members = ["files", "bytes", "different_files", "different_bytes", "versions"];
+    assert_eq!(counts(&found, &members), [3, 18, 2, 14, 0], "{found}");
+    assert_eq!(found["largest"][0]["name"], "d");
+    assert_eq!(found["sizes"], json!([{"size_min": 4, "size_max": 15, "files": 3, "bytes": 18}]));
+    let all = ask("").await.json();
+    let members = ["files", "bytes", "versions", "version_bytes"];
+    assert_eq!(counts(&all, &members), [4, 22, 1, 3], "{all}");
+    assert_eq!(ask("namespace=statistics&prefix=b/").await.json()["files"], 1);
+    assert_eq!(ask("size_min=5").await.json()["bytes"], 10);
+    let none = ask("namespace=none").await.json();
+    assert_eq!((&none["files"], &none["oldest"]), (&json!(0), &json!(null)));
+    for query in ["limit=3", "sort=name", "size_min=x", "namespace=No"] {
+        assert_eq!(ask(query).await.status, 400, "{query}");
+    }
+    // A namespace of this name has files as others have.
+    assert_eq!(house.get("/v1/files/statistics/a").await.body, "same");
 }
 
 async fn names(house: &House) -> Vec<String> {

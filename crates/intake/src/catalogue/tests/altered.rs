@@ -101,7 +101,7 @@ fn named_often() -> (tempfile::TempDir, CatalogueReader, PathBuf, BlobRecord) {
 fn a_listing_by_digest_has_as_many_names_as_the_blob() {
     let by_digest = |reader: &CatalogueReader, blob: &BlobRecord, limit| {
         let filter = FileFilter { digest: Some(blob.digest), ..FileFilter::default() };
-        let found = reader.list_by_digest(&filter, blob, None, None, limit)?;
+        let found = reader.list_by_digest(&filter, blob, None, &Sorted::default(), limit)?;
         Ok::<_, CatalogueError>(found.unwrap().len())
     };
     let (_dir, reader, path, blob) = named_often();

@@ -1,0 +1,352 @@
+//! Statistics of the files that a filter selects, and of their earlier versions.
+//!
+//! Everything is added up from rows that were read and verified in one state of the catalogue, so an
+//! altered row is an error and not another sum.
+//!
+//! Contents that have several names are counted once. Which ones were seen is kept in memory, for at most
+//! [`CONTENTS_MAX`] at once: if there are more, the names are read again for the next part of all
+//! digests, as often as it takes.
+//!
+//! ```text
+//! digests     0 ............ to ............................ 2^64    by their first eight bytes
+//! pass 1      [   counted   )                                        everything else is added up, too
+//! pass 2                    [       counted       )  ...             contents alone
+//! ```
+//!
+//! Invariants: memory is limited whatever is selected; the sum over categories, media types or sizes is the
+//! sum over all.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_base::rows::RowHasher;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+
+use super::list::{Range, Source, Take, Walk, text};
+use super::query::CatalogueReader;
+use super::rows::Checked;
+use super::sorted::{First, Sorted};
+use super::{FileFilter, FileOrder, FileRecord};
+use crate::classify::Category;
+use crate::error::{CatalogueError, CatalogueFault};
+
+/// Contents whose digests are in memory at once: about 35 MB.
+const CONTENTS_MAX: usize = 900_000;
+/// Media types that are counted by themselves. Further ones are counted together.
+const TYPES_MAX: usize = 4_096;
+/// Media types in the result.
+const TYPES_SHOWN: usize = 20;
+/// Largest files in the result.
+const LARGEST: usize = 10;
+
+/// A number of files and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileSums {
+    /// Number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl FileSums {
+    fn add(&mut self, size: u64) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(size);
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { files: self.files + other.files, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+/// Files of a range of sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeClass {
+    /// The least size, inclusive: 0, or a power of four.
+    pub size_min: u64,
+    /// The greatest size, inclusive.
+    pub size_max: u64,
+    /// The files.
+    pub sums: FileSums,
+}
+
+/// Statistics of files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileStatistics {
+    /// All files.
+    pub all: FileSums,
+    /// Different contents of the files, each counted once.
+    pub different: FileSums,
+    /// Earlier versions that pass the same filter. Deletions do not count.
+    pub versions: FileSums,
+    /// By category; none without files.
+    pub categories: BTreeMap<&'static str, FileSums>,
+    /// By media type, those with the most bytes first, at most 20.
+    pub media_types: Vec<(String, FileSums)>,
+    /// The files of all other media types.
+    pub other_media_types: FileSums,
+    /// By size, ascending; classes without files are left out.
+    pub sizes: Vec<SizeClass>,
+    /// When the oldest name was given, in milliseconds since 1970.
+    pub oldest_ms: Option<i64>,
+    /// When the newest name was given, in milliseconds since 1970.
+    pub newest_ms: Option<i64>,
+    /// The largest files, at most ten.
+    pub largest: Vec<FileRecord>,
+}
+
+/// How much is in memory at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    /// Contents.
+    pub(super) contents: usize,
+    /// Media types.
+    pub(super) types: usize,
+}
+
+impl Default for Most {
+    fn default() -> Self {
+        Self { contents: CONTENTS_MAX, types: TYPES_MAX }
+    }
+}
+
+/// Adds up the files.
+struct Sums<'s> {
+    sums: FileStatistics,
+    types: foldhash::HashMap<String, FileSums>,
+    types_max: usize,
+    /// By the number of the class.
+    sizes: BTreeMap<u32, FileSums>,
+    largest: First<'s>,
+    contents: Contents<'s>,
+}
+
+impl Take for Sums<'_> {
+    fn is_full(&self) -> bool {
+        self.contents.is_full()
+    }
+
+    fn take(&mut self, hasher: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
+        let size = row.get::<_, i64>(4)?.cast_unsigned();
+        let (code, ms): (u8, i64) = (row.get(6)?, row.get(8)?);
+        let category = Category::from_code(code)
+            .ok_or_else(|| damaged(format!("there is no category {code}")))?;
+        let sums = &mut self.sums;
+        sums.all.add(size);
+        sums.categories.entry(category.as_str()).or_default().add(size);
+        sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
+        sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
+        self.sizes.entry(class(size)).or_default().add(size);
+        let mime = std::str::from_utf8(text(row, 5)?)
+            .map_err(|_| damaged("a media type is not UTF-8".to_owned()))?;
+        let has_room = self.types.len() < self.types_max;
+        match self.types.get_mut(mime) {
+            Some(known) => known.add(size),
+            None if has_room => self.types.entry(mime.to_owned()).or_default().add(size),
+            None => sums.other_media_types.add(size),
+        }
+        self.largest.take(hasher, row)?;
+        self.contents.take(hasher, row)
+    }
+}
+
+impl Sums<'_> {
+    /// What was added up, but for contents that were not looked at.
+    fn finish(self) -> FileStatistics {
+        let mut sums = self.sums;
+        let mut types: Vec<_> = self.types.into_iter().collect();
+        types.sort_by(|(a, x), (b, y)| (y.bytes, y.files).cmp(&(x.bytes, x.files)).then(a.cmp(b)));
+        for (_, others) in types.split_off(types.len().min(TYPES_SHOWN)) {
+            sums.other_media_types = sums.other_media_types.and(others);
+        }
+        sums.media_types = types;
+        sums.sizes = self.sizes.into_iter().map(|(number, sums)| sized(number, sums)).collect();
+        sums.largest = self.largest.into_files();
+        sums.different = self.contents.sums();
+        sums
+    }
+}
+
+/// The number of the class of a size: 0 for nothing, then one for each power of four.
+fn class(size: u64) -> u32 {
+    size.checked_ilog2().map_or(0, |log| log / 2 + 1)
+}
+
+fn sized(number: u32, sums: FileSums) -> SizeClass {
+    let least = number.checked_sub(1).map_or(0, |power| 1 << (2 * power));
+    SizeClass { size_min: least, size_max: least.saturating_mul(3) + least.saturating_sub(1), sums }
+}
+
+/// Counts contents once whose digests are in a range.
+struct Contents<'s> {
+    /// Their sizes.
+    seen: foldhash::HashMap<[u8; 32], u64>,
+    contents_max: usize,
+    /// The range, by the first eight bytes of digests; the end is exclusive.
+    range: std::ops::Range<u128>,
+    /// Ends the walk.
+    stop: &'s AtomicBool,
+}
+
+/// The end of all digests.
+const END: u128 = 1 << 64;
+
+impl Contents<'_> {
+    fn sums(&self) -> FileSums {
+        let mut sums = FileSums::default();
+        self.seen.values().for_each(|size| sums.add(*size));
+        sums
+    }
+
+    fn add(&mut self, digest: [u8; 32], size: u64) {
+        if !self.range.contains(&head(&digest)) {
+            return;
+        }
+        self.seen.insert(digest, size);
+        // Digests are spread evenly, so this halves them.
+        while self.seen.len() > self.contents_max && self.range.end - self.range.start > 1 {
+            self.range.end = self.range.start + (self.range.end - self.range.start) / 2;
+            let range = self.range.clone();
+            self.seen.retain(|digest, _| range.contains(&head(digest)));
+        }
+    }
+}
+
+fn head(digest: &[u8; 32]) -> u128 {
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).into())
+}
+
+impl Take for Contents<'_> {
+    fn is_full(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn take(&mut self, _: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
+        let size = row.get::<_, i64>(4)?.cast_unsigned();
+        self.add(row.get(3)?, size);
+        Ok(())
+    }
+}
+
+/// Adds up versions.
+struct Versions<'s> {
+    sums: FileSums,
+    stop: &'s AtomicBool,
+}
+
+impl Take for Versions<'_> {
+    fn is_full(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn take(&mut self, _: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
+        let is_deletion = row.get_ref(3)? == ValueRef::Null;
+        if !is_deletion {
+            self.sums.add(row.get::<_, i64>(4)?.cast_unsigned());
+        }
+        Ok(())
+    }
+}
+
+fn damaged(found: String) -> CatalogueFault {
+    CatalogueFault::Damaged { found }
+}
+
+impl CatalogueReader {
+    /// Adds up the files that pass `filter`. Reads every row of the namespace that may have the prefix, or of
+    /// all namespaces: names once or, of many contents, several times, and versions once.
+    ///
+    /// * `stop`: makes it return `None` soon.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
+    pub fn statistics(
+        &self,
+        filter: &FileFilter,
+        stop: &AtomicBool,
+    ) -> Result<Option<FileStatistics>, CatalogueError> {
+        self.ask("add up files", |connection| {
+            let sums = statistics(connection, filter, Most::default(), stop)?;
+            Ok(Some(sums).filter(|_| !stop.load(Ordering::Relaxed)))
+        })
+    }
+}
+
+/// Adds up files with this much in memory.
+pub(super) fn statistics(
+    connection: &Connection,
+    filter: &FileFilter,
+    most: Most,
+    stop: &AtomicBool,
+) -> Checked<FileStatistics> {
+    let range = Range::of(filter, None);
+    let contents = |range| Contents {
+        seen: foldhash::HashMap::default(),
+        contents_max: most.contents,
+        range,
+        stop,
+    };
+    let largest = Sorted::by(FileOrder::Largest, None);
+    let sums = Sums {
+        sums: FileStatistics::default(),
+        types: foldhash::HashMap::default(),
+        types_max: most.types,
+        sizes: BTreeMap::new(),
+        largest: First::new(&largest, LARGEST),
+        contents: contents(0..END),
+    };
+    let sums = Walk::new(connection, Source::FILES, filter, &range, sums).run()?;
+    let mut counted = sums.contents.range.clone();
+    let mut found = sums.finish();
+    while counted.end < END {
+        let width = counted.end - counted.start;
+        let next = contents(counted.end..(counted.end + width).min(END));
+        let next = Walk::new(connection, Source::FILES, filter, &range, next).run()?;
+        found.different = found.different.and(next.sums());
+        counted = next.range;
+    }
+    let versions = Versions { sums: FileSums::default(), stop };
+    let versions = Walk::new(connection, Source::VERSIONS, filter, &range, versions).run()?;
+    found.versions = versions.sums;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_is_in_the_class_that_says_so() {
+        for size in (0..63).flat_map(|power| [1 << power, (1 << power) - 1, (1 << power) + 1]) {
+            let class = sized(class(size), FileSums::default());
+            assert!((class.size_min..=class.size_max).contains(&size), "{size} {class:?}");
+        }
+        let last = sized(class(u64::MAX), FileSums::default());
+        assert_eq!((last.size_min, last.size_max), (1 << 62, u64::MAX));
+        let (none, one) = (sized(0, FileSums::default()), sized(1, FileSums::default()));
+        assert_eq!([none.size_min, none.size_max, one.size_min, one.size_max], [0, 0, 1, 3]);
+    }
+
+    #[test]
+    fn contents_are_counted_once_whatever_the_number_in_memory() {
+        let stop = AtomicBool::new(false);
+        for contents_max in [1, 2, 7, 100, 1_000] {
+            let (mut range, mut sums) = (0..0, FileSums::default());
+            let mut end = END;
+            while range.end < END {
+                let seen = foldhash::HashMap::default();
+                let of = range.end..end;
+                let mut contents = Contents { seen, contents_max, range: of, stop: &stop };
+                for n in (0..300_u64).chain(100..200) {
+                    contents.add(crate::digest::Digest::of(&n.to_le_bytes()).0, n);
+                    assert!(contents.seen.len() <= contents_max);
+                }
+                sums = sums.and(contents.sums());
+                range = contents.range;
+                end = (range.end + (range.end - range.start)).min(END);
+            }
+            assert_eq!(sums, FileSums { files: 300, bytes: (0..300).sum() }, "{contents_max}");
+        }
+    }
+}
