@@ -24,6 +24,19 @@ pub(super) const CHECKOUT: &str = "FOREBAY_MINT";
 const COMMIT: &str = "c3910db67eff57511c106e507a425e59c57090aa";
 /// Maximum time that the tests of a core may take, in seconds.
 const LIMIT_S: u32 = 480;
+/// Ends of names of files, and their sizes; the largest is the last.
+const FILES: [(&str, usize); 10] = [
+    ("0-b", 0),
+    ("1-b", 1),
+    ("1-kB", 1 << 10),
+    ("10-kB", 10 << 10),
+    ("100-kB", 100 << 10),
+    ("1-MB", 1 << 20),
+    ("5-MB", 5 << 20),
+    ("6-MB", 6 << 20),
+    ("10-MB", 10 << 20),
+    ("65-MB", 65 << 20),
+];
 
 pub(super) fn awscli(stage: &Stage) -> anyhow::Result<Outcome> {
     scripts(stage, "awscli")
@@ -45,7 +58,7 @@ pub(super) fn versioning(stage: &Stage) -> anyhow::Result<Outcome> {
 ///
 /// # Errors
 /// [`Missing`].
-fn checkout() -> anyhow::Result<PathBuf> {
+pub(super) fn checkout() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os(CHECKOUT).map(PathBuf::from);
     let found = named.filter(|dir| dir.join("mint.sh").is_file());
     found.ok_or_else(|| {
@@ -79,23 +92,49 @@ fn go(stage: &Stage, core: &str, sources: &Path) -> anyhow::Result<Outcome> {
 /// Runs tests against a server over HTTP, and against one over HTTPS.
 fn both(stage: &Stage, core: &str, tests: impl Fn(&str) -> Command) -> anyhow::Result<Outcome> {
     let name = format!("mint-{core}");
-    let listed = passing::names(&format!("{name}.passing"))?;
-    let mut outcome = Outcome::default();
-    over_both(stage, &name, |part, tls| {
-        let said = run(stage, &stage.output.join(&name).join(part), tls, &tests)?;
-        results(&said).judge(&listed, part, &mut outcome)
-    })?;
-    Ok(outcome)
+    Both { stage, name: &name, results, only_https: false }.run(|endpoint, _| tests(endpoint))
+}
+
+/// Tests to be run against a server over HTTP, and against one over HTTPS.
+pub(super) struct Both<'a> {
+    pub(super) stage: &'a Stage,
+    /// That of the list, too.
+    pub(super) name: &'a str,
+    /// Reads what the tests said.
+    pub(super) results: fn(&str) -> Results,
+    /// Whether there are no tests over HTTP.
+    pub(super) only_https: bool,
+}
+
+impl Both<'_> {
+    /// * `tests`: makes the command that runs them, from the endpoint and the certificate.
+    pub(super) fn run(
+        &self,
+        tests: impl Fn(&str, Option<Tls<'_>>) -> Command,
+    ) -> anyhow::Result<Outcome> {
+        let listed = passing::names(&format!("{}.passing", self.name))?;
+        let mut outcome = Outcome::default();
+        over_both(self.stage, self.name, |part, tls| {
+            if self.only_https && tls.is_none() {
+                return Ok(());
+            }
+            let dir = self.stage.output.join(self.name).join(part);
+            let said = run(self.stage, &dir, tls, |endpoint| tests(endpoint, tls))?;
+            (self.results)(&said).judge(&listed, part, &mut outcome)
+        })?;
+        Ok(outcome)
+    }
 }
 
 fn run(
     stage: &Stage,
     dir: &Path,
     tls: Option<Tls<'_>>,
-    tests: &impl Fn(&str) -> Command,
+    tests: impl Fn(&str) -> Command,
 ) -> anyhow::Result<String> {
     let server = Serve::start(&stage.binary, dir, tls, &["s3.region=us-east-1"])?;
     let (id, secret) = server.key();
+    files(&dir.join("files"))?;
     let mut tests = tests(&server.url);
     tests.current_dir(dir).env("ACCESS_KEY", id).env("SECRET_KEY", secret);
     tests.env("SERVER_ENDPOINT", server.url.rsplit('/').next().unwrap_or_default());
@@ -106,12 +145,26 @@ fn run(
     tests.env("HOME", dir).env("TMPDIR", dir);
     if let Some((cert, _)) = tls {
         tests.env("AWS_CA_BUNDLE", cert).env("SSL_CERT_FILE", cert).env("CURL_CA_BUNDLE", cert);
+        tests.env("NODE_EXTRA_CA_CERTS", cert);
+        std::fs::write(dir.join(".wgetrc"), format!("ca_certificate={}\n", cert.display()))?;
     }
     // That some fail is expected.
     let (_, said) = limited(&tests, LIMIT_S)?;
     std::fs::write(dir.join("tests.log"), &said)
         .with_context(|| format!("cannot write to {}", dir.display()))?;
     Ok(said)
+}
+
+/// Makes the files that tests store, of the sizes that mint uses.
+fn files(dir: &Path) -> anyhow::Result<()> {
+    let bytes: Vec<u8> = (0..=250).cycle().take(FILES[FILES.len() - 1].1).collect();
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for (name, size) in FILES {
+        let file = dir.join(format!("datafile-{name}"));
+        std::fs::write(&file, &bytes[..size])
+            .with_context(|| format!("cannot write to {}", file.display()))?;
+    }
+    Ok(())
 }
 
 /// Reads the lines of the tests. Those that the core itself prints say why one fails.

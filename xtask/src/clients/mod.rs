@@ -2,7 +2,8 @@
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
 //! suites, redis-py's, Django's for its Redis cache, versitygw's and those of MinIO's clients bring their own
-//! tests, and so do cores of mint, if `FOREBAY_MINT` names a checkout of it. Scripts here try
+//! tests, and so do cores of mint and clients for Java and JavaScript, if variables such as `FOREBAY_MINT` name checkouts
+//! of them. Scripts here try
 //! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
 //! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
@@ -22,6 +23,7 @@ mod python;
 mod s3;
 mod s3_tools;
 mod schemathesis;
+mod sdks;
 pub(crate) mod server;
 mod skip;
 mod tcl;
@@ -89,7 +91,16 @@ impl Client {
 
     /// A core of mint that needs a checkout of it.
     const fn mint(name: &'static str, run: fn(&Stage) -> anyhow::Result<Outcome>) -> Self {
-        Self { name, run: Run::Alone(run), needs: Some(mint::CHECKOUT) }
+        Self::needing(name, run, mint::CHECKOUT)
+    }
+
+    /// One that needs what an environment variable names.
+    const fn needing(
+        name: &'static str,
+        run: fn(&Stage) -> anyhow::Result<Outcome>,
+        needs: &'static str,
+    ) -> Self {
+        Self { name, run: Run::Alone(run), needs: Some(needs) }
     }
 
     /// Whether it is to be run.
@@ -111,7 +122,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 23] = [
+const CLIENTS: [Client; 28] = [
     Client::new("redis-tcl", Run::Alone(tcl::run)),
     Client::new("redis-py-resp2", Run::Served(python::redis_py_2)),
     Client::new("redis-py-resp3", Run::Served(python::redis_py_3)),
@@ -135,6 +146,11 @@ const CLIENTS: [Client; 23] = [
     Client::mint("mint-s3cmd", mint::s3cmd),
     Client::mint("mint-aws-sdk-go-v2", mint::aws_sdk_go),
     Client::mint("mint-versioning", mint::versioning),
+    Client::mint("mint-aws-sdk-ruby", sdks::ruby),
+    Client::mint("mint-aws-sdk-java-v2", sdks::java),
+    Client::needing("mint-aws-sdk-php", sdks::php, sdks::PHP),
+    Client::needing("minio-java", sdks::minio_java, sdks::MINIO_JAVA),
+    Client::needing("minio-js", sdks::minio_js, sdks::MINIO_JS),
 ];
 
 /// What all clients share.
@@ -292,14 +308,14 @@ fn run_one(stage: &Stage, client: &Client) -> anyhow::Result<Result<Outcome, Str
 /// The lines for people.
 fn table(lines: &[Line]) -> String {
     let mut text = format!(
-        "{:<18} {:>7} {:>7} {:>8} {:>6}\n",
+        "{:<20} {:>7} {:>7} {:>8} {:>6}\n",
         "client", "passed", "failed", "skipped", "took"
     );
     for line in lines {
         match &line.ended {
             Ok(ended) => {
                 text.push_str(&format!(
-                    "{:<18} {:>7} {:>7} {:>8} {:>4} s\n",
+                    "{:<20} {:>7} {:>7} {:>8} {:>4} s\n",
                     line.name,
                     ended.passed,
                     ended.failed.len(),
@@ -310,7 +326,7 @@ fn table(lines: &[Line]) -> String {
                     text.push_str(&format!("    FAILED {name}\n"));
                 }
             }
-            Err(why) => text.push_str(&format!("{:<18} SKIPPED: {why}\n", line.name)),
+            Err(why) => text.push_str(&format!("{:<20} SKIPPED: {why}\n", line.name)),
         }
     }
     text
