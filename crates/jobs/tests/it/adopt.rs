@@ -226,10 +226,15 @@ fn every_cut_keeps_acknowledged_adopted_jobs_with_their_bodies() {
                 assert!(waiting.len() <= acknowledged.len() + 1, "{what}: {waiting:?}");
                 let (ok, effects) = workers();
                 block_on(async {
-                    for _ in 0..waiting.len() {
-                        let running = queue.run_one(&ok);
+                    for number in 0..waiting.len() {
+                        let mut running = std::pin::pin!(queue.run_one(&ok));
                         // They wait for their end: what they read is enough.
-                        drop(tokio::time::timeout(Duration::from_millis(5), running).await);
+                        while effects.lock().unwrap().len() == number {
+                            let a_while = Duration::from_millis(1);
+                            if tokio::time::timeout(a_while, &mut running).await.is_ok() {
+                                break;
+                            }
+                        }
                     }
                 });
                 let effects = effects.lock().unwrap();
