@@ -26,7 +26,7 @@ use crate::deletes::Deletion;
 use crate::digest::Digest;
 use crate::documents::ingest::{DocumentIngest, DocumentOptions};
 use crate::documents::{NamespaceInfo, PageLimits, StoredDocument, TableSchema};
-use crate::error::IntakeError;
+use crate::error::{CatalogueError, IntakeError};
 use crate::files::{self, Condition, Put};
 use crate::format::{IdempotencyRecord, Outcome};
 use crate::intake::Inner;
@@ -35,7 +35,7 @@ use crate::options::IntakeLimits;
 use crate::pending::{NameKey, Queued};
 use crate::request::Claim;
 use crate::rules::Subject;
-use crate::shared::NeededSince;
+use crate::shared::{NeededSince, Shared};
 use crate::upload::{self, FileBytes, Source, Upload};
 
 /// A file to be stored: everything but its bytes.
@@ -222,13 +222,7 @@ impl Intake {
     /// # Errors
     /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn browse(&self, browse: Browse, limit: usize) -> Result<Browsed, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || shared.reader.browse(&browse, limit));
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
+        self.listing(move |shared| shared.reader.browse(&browse, limit)).await
     }
 
     /// Up to `limit` files that match, by namespace and name, after `after`.
@@ -241,16 +235,11 @@ impl Intake {
         after: Option<(String, String)>,
         limit: usize,
     ) -> Result<Vec<FileRecord>, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || {
+        self.listing(move |shared| {
             let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
             shared.list(&filter, after, limit)
-        });
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
+        })
+        .await
     }
 
     /// Up to `limit` files that match, in an order, after a mark of it. Reads every name that may match.
@@ -264,15 +253,10 @@ impl Intake {
         after: Option<FileMark>,
         limit: usize,
     ) -> Result<Vec<FileRecord>, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || {
+        self.listing(move |shared| {
             shared.list_sorted(&filter, &Sorted::by(order, after.as_ref()), limit)
-        });
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
+        })
+        .await
     }
 
     /// Common prefixes of a namespace, by name, and then files in an order, after a mark of it.
@@ -286,12 +270,21 @@ impl Intake {
         after: Option<FileMark>,
         limit: usize,
     ) -> Result<SortedPage, IntakeError> {
+        self.listing(move |shared| {
+            shared.reader.browse_sorted(&browse, order, after.as_ref(), limit)
+        })
+        .await
+    }
+
+    /// Reads a listing from the catalogue, once everything that was stored before is in it.
+    pub(crate) async fn listing<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, CatalogueError> + Send + 'static,
+    ) -> Result<T, IntakeError> {
         let shared = self.inner.shared.clone();
         shared.catch_up().await?;
         shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || {
-            shared.reader.browse_sorted(&browse, order, after.as_ref(), limit)
-        });
+        let found = forebay_base::blocking::spawn(move || read(&shared));
         let interrupted =
             |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
         Ok(found.await.map_err(interrupted)??)

@@ -103,15 +103,7 @@ impl Intake {
         before: Option<u64>,
         limit: usize,
     ) -> Result<BrowsedStates, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || {
-            shared.reader.browse_states(&browse, before, limit)
-        });
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
+        self.listing(move |shared| shared.reader.browse_states(&browse, before, limit)).await
     }
 
     /// Makes a version the current file of its name again. No byte is copied.

@@ -79,9 +79,9 @@ pub(super) enum Command {
     Restore(files_change::RestoreArgs),
 }
 
+/// Which files are listed, or counted.
 #[derive(clap::Args, Debug)]
-#[command(after_help = LS_AFTER_HELP)]
-pub(super) struct ListArgs {
+pub(super) struct Selection {
     /// Only this namespace, and only names that begin with PREFIX.
     #[arg(value_name = "NAMESPACE[/PREFIX]")]
     within: Option<String>,
@@ -91,6 +91,13 @@ pub(super) struct ListArgs {
     /// Only this media type.
     #[arg(long = "type", value_name = "TYPE")]
     media_type: Option<String>,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = LS_AFTER_HELP)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    selection: Selection,
     /// Order of the files; -name is name in reverse [default: name].
     #[arg(long, value_parser = list_orders(), allow_hyphen_values = true)]
     sort: Option<String>,
@@ -180,7 +187,7 @@ pub(super) struct StatArgs {
     json: bool,
 }
 
-pub(super) fn categories() -> clap::builder::PossibleValuesParser {
+fn categories() -> clap::builder::PossibleValuesParser {
     Category::ALL.map(Category::as_str).into()
 }
 
@@ -218,36 +225,39 @@ pub(super) fn query(parameters: &[(&str, Option<String>)]) -> String {
     given.collect::<Vec<_>>().join("&")
 }
 
-/// The namespace and the prefix of `NAMESPACE[/PREFIX]`.
-pub(super) fn selection(
-    within: Option<&str>,
-) -> anyhow::Result<(Option<Namespace>, Option<String>)> {
-    let (within, prefix) = match within.map(|within| (within, within.split_once('/'))) {
-        Some((_, Some((namespace, prefix)))) => (Some(namespace), Some(prefix.to_owned())),
-        Some((within, None)) => (Some(within), None),
-        None => (None, None),
-    };
-    let within = within.map(namespace).transpose();
-    let within = within.map_err(|message| Coded::error(Exit::Usage, message))?;
-    Ok((within, prefix))
+impl Selection {
+    /// The parameters of a request for these files.
+    pub(super) fn parameters(&self) -> anyhow::Result<[(&'static str, Option<String>); 4]> {
+        let within = self.within.as_deref();
+        let (within, prefix) = match within.map(|within| (within, within.split_once('/'))) {
+            Some((_, Some((namespace, prefix)))) => (Some(namespace), Some(prefix.to_owned())),
+            Some((within, None)) => (Some(within), None),
+            None => (None, None),
+        };
+        let within = within.map(namespace).transpose();
+        let within = within.map_err(|message| Coded::error(Exit::Usage, message))?;
+        Ok([
+            ("namespace", within.map(|namespace| namespace.to_string())),
+            ("prefix", prefix),
+            ("category", self.category.clone()),
+            ("mime", self.media_type.clone()),
+        ])
+    }
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     let client = Client::new(&args.from)?;
-    let (within, prefix) = selection(args.within.as_deref())?;
+    let selected = args.selection.parameters()?;
     let (mut left, mut cursor) = (args.limit, None);
     loop {
         let page = left.map_or(1_000, |left| left.min(1_000));
-        let query = query(&[
-            ("namespace", within.as_ref().map(ToString::to_string)),
-            ("prefix", prefix.clone()),
-            ("category", args.category.clone()),
-            ("mime", args.media_type.clone()),
+        let mut parameters = selected.to_vec();
+        parameters.extend([
             ("sort", args.sort.clone()),
             ("limit", Some(page.to_string())),
             ("cursor", cursor.take()),
         ]);
-        let found = client.json(&format!("/v1/files?{query}"))?;
+        let found = client.json(&format!("/v1/files?{}", query(&parameters)))?;
         let files = found["files"].as_array().map(Vec::as_slice).unwrap_or_default();
         for file in files {
             print(file, args.json)?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::file_client::{Client, ClientArgs, shown};
-use super::files::{categories, query, selection};
+use super::files::{Selection, query};
 use crate::exit::Exit;
 use crate::out;
 
@@ -19,15 +19,8 @@ of the whole selection.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct StatsArgs {
-    /// Only this namespace, and only names that begin with PREFIX.
-    #[arg(value_name = "NAMESPACE[/PREFIX]")]
-    within: Option<String>,
-    /// Only files of this category.
-    #[arg(long, value_parser = categories())]
-    category: Option<String>,
-    /// Only this media type.
-    #[arg(long = "type", value_name = "TYPE")]
-    media_type: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
     #[command(flatten)]
     from: ClientArgs,
     /// Print the server's JSON answer.
@@ -36,13 +29,7 @@ pub(super) struct StatsArgs {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
-    let (within, prefix) = selection(args.within.as_deref())?;
-    let query = query(&[
-        ("namespace", within.as_ref().map(ToString::to_string)),
-        ("prefix", prefix),
-        ("category", args.category.clone()),
-        ("mime", args.media_type.clone()),
-    ]);
+    let query = query(&args.selection.parameters()?);
     let found = Client::new(&args.from)?.json(&format!("/v1/files/statistics?{query}"))?;
     if args.json {
         out::json(&found)?;
