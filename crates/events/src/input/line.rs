@@ -52,10 +52,12 @@ pub(super) fn read(line: &[u8], now_ms: i64) -> Option<Parsed<'_>> {
         return found(Format::Clf, draft);
     }
     let begins = [&b"[action:\""[..], b"[flags:\"", b"[sequencenum:\"", b"[product:\""];
-    let pairs_from = line.strip_prefix(b"[").unwrap_or(line);
-    if (pairs::begins(pairs_from) || begins.iter().any(|begin| line.starts_with(begin)))
+    let bracketed = line.strip_prefix(b"[").is_some_and(pairs::begins);
+    if (bracketed || pairs::begins(line) || begins.iter().any(|begin| line.starts_with(begin)))
         && let Some(draft) =
             std::str::from_utf8(line).ok().and_then(|text| pairs::parse(text, now_ms))
+        // Brackets may also hold a thread or a request, with the time behind them.
+        && (draft.timestamp_ns.is_some() || !bracketed)
     {
         return found(Format::Kv, draft);
     }

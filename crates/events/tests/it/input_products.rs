@@ -112,6 +112,7 @@ const SAMPLES: &[Sample] = &[
     ("A number after a name", "Id: 1697034772123 stored", "received", "", ""),
     ("NetScaler in quotes", r#""2023/10/11:14:32:52  ADC 0-PPE-1 : default SNMP TRAP_SENT 0 0 : x""#, "assumed 2023-10-11T14:32:52Z", "", ""),
     ("Veeam", r#"[categoryId=0 ServerName="backup-1" DateTime="10/31/2023 14:32:52" Platform="6"]"#, "assumed 2023-10-31T14:32:52Z", "backup-1", ""),
+    ("Pairs in brackets before a time", "[thread=main request=42] 2023-10-11T14:32:52Z started", "event 2023-10-11T14:32:52Z", "", ""),
     ("Cyberwatch", "active='true',computer_name='ws-1', created_at='2023-10-11 16:32:52 +0200',cve_level='high'", "event 2023-10-11T14:32:52Z", "ws-1", ""),
     ("Trellix ePO", "<?xml version=\"1.0\"?><EPOEvent><MachineInfo><MachineName>ws-1</MachineName><IPAddress>10.0.0.9</IPAddress></MachineInfo><Event><EventID>1048</EventID><GMTTime>2023-10-11T14:32:52</GMTTime></Event></EPOEvent>", "event 2023-10-11T14:32:52Z", "ws-1", "1048"),
     ("CEE after a byte order mark", "\u{feff}@cee: {\"category\":\"USER\",\"beginDate\":\"2023-10-11T16:30:00+02:00\",\"timestamp\":\"2023-10-11T16:32:52+02:00\"}", "event 2023-10-11T14:32:52Z", "", "USER"),
