@@ -36,7 +36,8 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
     tree(&dir.path().join("tree"), 300);
     documents(&dir.path().join("documents"));
     let output = run(&dir, &["tour", "--files", "tree", "--documents", "documents", "--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["sound"], true);
     assert_eq!(report["problems"], serde_json::json!([]));
