@@ -41,6 +41,8 @@ const SAMPLES: &[Sample] = &[
     ("systemd journal", r#"{"__REALTIME_TIMESTAMP":"1697034772123456","_HOSTNAME":"web-1","SYSLOG_IDENTIFIER":"sshd","PRIORITY":"6","MESSAGE":"Accepted publickey"}"#, "event 2023-10-11T14:32:52.123456Z", "web-1", "sshd"),
     ("Heroku", "<40>1 2023-10-11T14:32:52+00:00 host app web.3 - State changed from starting to up", "event 2023-10-11T14:32:52Z", "host", "app"),
     ("klog", "I1011 14:32:52.123456       1 main.go:10] started", "assumed 2023-10-11T14:32:52.123456Z", "", ""),
+    ("Hadoop's DFS", "231011 143252 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 terminating", "assumed 2023-10-11T14:32:52Z", "", ""),
+    ("Android's logcat", "10-11 14:32:52.123  1702  2395 W WindowManager: printFreezingDisplayLogs", "assumed 2023-10-11T14:32:52.123Z", "", ""),
     ("Grafana", "t=2023-10-11T16:32:52+0200 lvl=eror msg=\"x\" logger=sqlstore", "event 2023-10-11T14:32:52Z", "", ""),
     // Firewalls.
     ("Fortinet FortiGate", r#"<189>date=2023-10-11 time=16:32:52 devname="fg-1" devid="FG100" eventtime=1697034772123456789 tz="+0200" logid="0000000013" type="traffic" subtype="forward" level="notice" srcip=10.0.0.9 dstip=192.0.2.9"#, "event 2023-10-11T14:32:52.123456789Z", "fg-1", "traffic"),

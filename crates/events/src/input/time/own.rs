@@ -9,7 +9,8 @@
 //! | WebLogic | `####<Jul 14, 2017 3:00:00,123 PM UTC> <...` with the milliseconds in the tenth field |
 //! | Db2 | `2017-07-14-15.00.00.123456+120 ` |
 //! | MySQL up to 5.6 | `170714 15:00:00 [Note] ` |
-//! | Spark, Hadoop | `17/07/14 15:00:00 INFO ` |
+//! | Spark, Hadoop | `17/07/14 15:00:00 INFO `, `170714 150000 148 INFO ` |
+//! | Android's logcat | `07-14 15:00:00.123  1702  2395 D Tag: `, `07-14 15:00:00.123 D/Tag( 1702): ` |
 //! | daemontools, runit | `@40000000596891300754d4c0 `, TAI64N |
 //! | WMI | `20170714150000.123456+120`, a field |
 
@@ -17,6 +18,8 @@ use super::{Cursor, SECOND, Unit, When, civil, epoch, written};
 
 /// Maximum number of bytes before the time of a line, where a name or a request precedes it.
 const LEAD_MAX: usize = 2_048;
+/// Levels as Log4j writes them.
+const LEVELS: [&[u8]; 6] = [b"INFO", b"WARN", b"ERROR", b"DEBUG", b"TRACE", b"FATAL"];
 /// Labels of TAI64 begin with 2 to the 62nd, and daemontools adds ten seconds to the time.
 const TAI_S: u64 = (1 << 62) + 10;
 
@@ -31,8 +34,9 @@ pub(in crate::input) fn own(line: &[u8], now_ms: i64) -> Option<(When, &[u8])> {
         [b'0'..=b'9' | b' ', ..] => {
             let mut cursor = Cursor { rest: line };
             let when = match (cursor.digits(), line.get(2)) {
+                (2, Some(b'-')) => logcat(&mut cursor, now_ms)?,
                 (4, _) if line.get(10) == Some(&b'-') => db2(&mut cursor)?,
-                (6, _) => mysql(&mut cursor)?,
+                (6, _) => mysql(&mut cursor).or_else(|| hadoop(&mut Cursor { rest: line }))?,
                 (2, Some(b'/')) => spark(&mut cursor)?,
                 _ => zabbix(&mut cursor)?,
             };
@@ -115,8 +119,40 @@ fn mysql(cursor: &mut Cursor<'_>) -> Option<When> {
     cursor.rest.starts_with(b" [").then_some(When { ns, zoned: false })?.plausible()
 }
 
+/// Hadoop before it wrote the time as Spark does: the number after the time is the thread's.
+fn hadoop(cursor: &mut Cursor<'_>) -> Option<When> {
+    let date = (2000 + cursor.number(2, 2)?, cursor.number(2, 2)?, cursor.number(2, 2)?);
+    if !cursor.eat(b' ') || cursor.digits() != 6 {
+        return None;
+    }
+    let when = digits(cursor, date)?;
+    let mut level = *cursor;
+    let threaded = level.eat(b' ') && level.number(1, 10).is_some() && level.eat(b' ');
+    (threaded && LEVELS.contains(&level.word())).then_some(when)
+}
+
+/// A month and a day, and after the time the process, the thread and the letter of a level, or the
+/// letter before the tag.
+fn logcat(cursor: &mut Cursor<'_>, now_ms: i64) -> Option<When> {
+    let month = cursor.number(2, 2)?;
+    let day = cursor.eat(b'-').then(|| cursor.number(2, 2))??;
+    if !cursor.eat(b' ') || cursor.digits() != 2 {
+        return None;
+    }
+    let clock = cursor.clock()?;
+    let mut after = *cursor;
+    let separate = after.spaces();
+    let numbered = after.number(1, 10).is_some();
+    if numbered && !(after.spaces() && after.number(1, 10).is_some() && after.spaces()) {
+        return None;
+    }
+    after.eat_any(b"VDIWEFAS")?;
+    let bounded = if numbered { after.eat(b' ') } else { after.eat(b'/') };
+    let ns = super::without_year(month, day, clock, 0, now_ms)?;
+    (separate && bounded).then_some(When { ns, zoned: false })?.plausible()
+}
+
 fn spark(cursor: &mut Cursor<'_>) -> Option<When> {
-    const LEVELS: [&[u8]; 6] = [b"INFO", b"WARN", b"ERROR", b"DEBUG", b"TRACE", b"FATAL"];
     let year = 2000 + cursor.number(2, 2)?;
     let month = cursor.eat(b'/').then(|| cursor.number(2, 2))??;
     let day = cursor.eat(b'/').then(|| cursor.number(2, 2))??;
@@ -221,6 +257,9 @@ mod tests {
             ("231011 15:00:00 [Note] mysqld: ready", 0, false),
             ("231011  3:00:00 [Note] mysqld: ready", -12 * HOUR, false),
             ("23/10/11 15:00:00 INFO SparkContext: Running", 0, false),
+            ("231011 150000 148 INFO dfs.DataNode: received", 0, false),
+            ("10-11 15:00:00.123  1702  2395 D WindowManager: text", MILLIS, false),
+            ("10-11 15:00:00.123 W/ActivityManager( 1702): text", MILLIS, false),
             ("@400000006526b87a0754d4c0 starting delivery", MILLIS, true),
         ] {
             let found = own(line.as_bytes(), 1_700_000_000_000).map(|(when, _)| when);
@@ -241,6 +280,15 @@ mod tests {
             "23/10/11 15:00:00 ready",
             "23/13/11 15:00:00 INFO x",
             "231011 15:00:00 ready",
+            "231011 150000 148 ready",
+            "231011 150000 INFO ready",
+            "231311 150000 148 INFO x",
+            "231011 156000 148 INFO x",
+            "10-11 15:00:00.123 ready",
+            "10-11 15:00:00.123 1702 D Tag: x",
+            "10-11 15:00:00.123 1702 2395 Dump",
+            "10-11 15:00:00.123D/Tag( 1702): x",
+            "13-11 15:00:00.123  1702  2395 D Tag: x",
             "1234:20231311:150000.123 x",
             "12345678:20231011:150000.123 x",
             "2023-10-11-24.00.00.123456+120 x",
