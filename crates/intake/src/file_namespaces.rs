@@ -101,9 +101,7 @@ impl Intake {
         let found = forebay_base::blocking::spawn(move || {
             shared.reader.namespaces_with_files(after.as_deref(), limit).map(|named| (named, after))
         });
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        let (named, after) = found.await.map_err(interrupted)??;
+        let (named, after) = found.await.map_err(crate::listing::interrupted)??;
         let mut all: BTreeMap<Namespace, Option<NamespaceRecord>> =
             named.into_iter().map(|namespace| (namespace, None)).collect();
         for (namespace, record) in records {

@@ -39,6 +39,7 @@ use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue};
 use crate::error::{IntakeError, OpenError};
 use crate::expiry::Expiry;
+use crate::long_reads::LongReads;
 use crate::names::Namespace;
 use crate::opening::{
     catch_documents_up, catch_up, held, learn, open_blobs, open_catalogue, open_documents,
@@ -232,6 +233,7 @@ impl Intake {
             uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options, storing.clone())?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             statistics: Arc::new(Semaphore::new(crate::reports::STATISTICS_MAX)),
+            long_reads: LongReads::default(),
             bulk,
             held: AtomicUsize::new(0),
             storing,

@@ -35,6 +35,8 @@ pub mod fsck;
 mod image;
 mod intake;
 pub mod known;
+mod listing;
+mod long_reads;
 mod meters;
 pub mod names;
 mod opening;

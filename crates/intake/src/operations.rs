@@ -17,25 +17,23 @@ use forebay_log::AppendError;
 use crate::Intake;
 use crate::attributes::Attributes;
 use crate::blocks::BlockReader;
-use crate::catalogue::{
-    Answered, BlobLocation, BlobRecord, Browse, Browsed, Change, FileFilter, FileMark, FileOrder,
-    FileRecord, Sorted, SortedPage,
-};
+use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::classify::Classified;
 use crate::deletes::Deletion;
 use crate::digest::Digest;
 use crate::documents::ingest::{DocumentIngest, DocumentOptions};
 use crate::documents::{NamespaceInfo, PageLimits, StoredDocument, TableSchema};
-use crate::error::{CatalogueError, IntakeError};
+use crate::error::IntakeError;
 use crate::files::{self, Condition, Put};
 use crate::format::{IdempotencyRecord, Outcome};
 use crate::intake::Inner;
+use crate::listing::interrupted;
 use crate::names::Namespace;
 use crate::options::IntakeLimits;
 use crate::pending::{NameKey, Queued};
 use crate::request::Claim;
 use crate::rules::Subject;
-use crate::shared::{NeededSince, Shared};
+use crate::shared::NeededSince;
 use crate::upload::{self, FileBytes, Source, Upload};
 
 /// A file to be stored: everything but its bytes.
@@ -216,79 +214,6 @@ impl Intake {
     pub fn sent(&self, bytes: u64) {
         crate::meters::sent(bytes);
     }
-
-    /// Files and common prefixes of a namespace, as directories show them.
-    ///
-    /// # Errors
-    /// [`IntakeError`] if the catalogue cannot be queried.
-    pub async fn browse(&self, browse: Browse, limit: usize) -> Result<Browsed, IntakeError> {
-        self.listing(move |shared| shared.reader.browse(&browse, limit)).await
-    }
-
-    /// Up to `limit` files that match, by namespace and name, after `after`.
-    ///
-    /// # Errors
-    /// [`IntakeError`] if the catalogue cannot be queried.
-    pub async fn list(
-        &self,
-        filter: FileFilter,
-        after: Option<(String, String)>,
-        limit: usize,
-    ) -> Result<Vec<FileRecord>, IntakeError> {
-        self.listing(move |shared| {
-            let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
-            shared.list(&filter, after, limit)
-        })
-        .await
-    }
-
-    /// Up to `limit` files that match, in an order, after a mark of it. Reads every name that may match.
-    ///
-    /// # Errors
-    /// [`IntakeError`] if the catalogue cannot be queried.
-    pub async fn list_sorted(
-        &self,
-        filter: FileFilter,
-        order: FileOrder,
-        after: Option<FileMark>,
-        limit: usize,
-    ) -> Result<Vec<FileRecord>, IntakeError> {
-        self.listing(move |shared| {
-            shared.list_sorted(&filter, &Sorted::by(order, after.as_ref()), limit)
-        })
-        .await
-    }
-
-    /// Common prefixes of a namespace, by name, and then files in an order, after a mark of it.
-    ///
-    /// # Errors
-    /// [`IntakeError`] if the catalogue cannot be queried.
-    pub async fn browse_sorted(
-        &self,
-        browse: Browse,
-        order: FileOrder,
-        after: Option<FileMark>,
-        limit: usize,
-    ) -> Result<SortedPage, IntakeError> {
-        self.listing(move |shared| {
-            shared.reader.browse_sorted(&browse, order, after.as_ref(), limit)
-        })
-        .await
-    }
-
-    /// Reads a listing from the catalogue, once everything that was stored before is in it.
-    pub(crate) async fn listing<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Shared) -> Result<T, CatalogueError> + Send + 'static,
-    ) -> Result<T, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || read(&shared));
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
-    }
 }
 
 /// Documents.
@@ -353,9 +278,18 @@ impl Intake {
         ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
     ) -> Result<T, IntakeError> {
         let inner = self.inner.clone();
-        forebay_base::blocking::spawn(move || ask(&inner)).await.unwrap_or_else(|_| {
-            Err(IntakeError::ViewStopped { reason: "the query was interrupted".into() })
-        })
+        let asked = forebay_base::blocking::spawn(move || ask(&inner)).await;
+        asked.unwrap_or_else(|error| Err(interrupted(error)))
+    }
+
+    /// The same for a query that may compare many documents: few run at the same time.
+    pub(crate) async fn ask_long<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
+    ) -> Result<T, IntakeError> {
+        let inner = self.inner.clone();
+        let asked = self.inner.shared.long_reads.run(move || ask(&inner)).await;
+        asked.unwrap_or_else(|error| Err(interrupted(error)))
     }
 }
 

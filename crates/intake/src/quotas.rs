@@ -231,9 +231,7 @@ impl Intake {
         shared.check_whole()?;
         let (reader, owned) = (shared.clone(), namespace.clone());
         let counted = forebay_base::blocking::spawn(move || reader.reader.usage(&owned));
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the query was interrupted".into() };
-        let (usage, position) = counted.await.map_err(interrupted)??;
+        let (usage, position) = counted.await.map_err(crate::listing::interrupted)??;
         if shared.pending.lock().usages.finish(namespace, usage, position) {
             return Ok(());
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Intake;
-use crate::catalogue::{CatalogueReader, FileFilter, FileRecord, FileStatistics, SharedContent};
-use crate::error::{CatalogueError, IntakeError};
+use crate::catalogue::{FileFilter, FileRecord, FileStatistics, SharedContent};
+use crate::error::IntakeError;
 
 /// Names shown of a content.
 const NAMES_MAX: usize = 10;
@@ -42,9 +42,9 @@ impl Intake {
         let turn = turns.try_acquire_owned().map_err(busy)?;
         let waiting = Waiting(Arc::new(AtomicBool::new(false)));
         let stop = waiting.0.clone();
-        let sums = self.report(move |reader| {
+        let sums = self.listing(move |shared| {
             let _turn = turn;
-            reader.statistics(&filter, &stop)
+            shared.reader.statistics(&filter, &stop)
         });
         let stopped = || IntakeError::ViewStopped { reason: "the report was interrupted".into() };
         sums.await?.ok_or_else(stopped)
@@ -56,7 +56,7 @@ impl Intake {
     /// # Errors
     /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn duplicates(&self, limit: usize) -> Result<Vec<Duplicate>, IntakeError> {
-        let contents = self.report(move |reader| reader.most_shared(limit)).await?;
+        let contents = self.long_listing(move |shared| shared.reader.most_shared(limit)).await?;
         let mut duplicates = Vec::with_capacity(contents.len());
         for content in contents {
             let digest = Some(content.blob.digest);
@@ -65,18 +65,5 @@ impl Intake {
             duplicates.push(Duplicate { content, files });
         }
         Ok(duplicates)
-    }
-
-    async fn report<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&CatalogueReader) -> Result<T, CatalogueError> + Send + 'static,
-    ) -> Result<T, IntakeError> {
-        let shared = self.inner.shared.clone();
-        shared.catch_up().await?;
-        shared.check_whole()?;
-        let found = forebay_base::blocking::spawn(move || read(&shared.reader));
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the report was interrupted".into() };
-        Ok(found.await.map_err(interrupted)??)
     }
 }

@@ -16,6 +16,7 @@ use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
 use crate::expiry::Expiry;
 use crate::format::Entry;
+use crate::long_reads::LongReads;
 use crate::options::IntakeOptions;
 use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) large_uploads: Semaphore,
     /// Statistics that may be computed.
     pub(crate) statistics: Arc<Semaphore>,
+    /// Turns of listings that may look at every file.
+    pub(crate) long_reads: LongReads,
     /// Threads that hash and write them.
     pub(crate) bulk: Bulk,
     /// Bytes in memory of incomplete small files.

@@ -61,9 +61,7 @@ impl Intake {
         let found = forebay_base::blocking::spawn(move || {
             shared.reader.versions(&owned.0, &owned.1, before, limit.saturating_add(1))
         });
-        let interrupted =
-            |_| IntakeError::ViewStopped { reason: "the query was interrupted".into() };
-        let mut versions = found.await.map_err(interrupted)??;
+        let mut versions = found.await.map_err(crate::listing::interrupted)??;
         let more = versions.len() > limit;
         versions.truncate(limit);
         Ok(FileVersions { current, versions, more })

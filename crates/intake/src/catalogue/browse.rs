@@ -17,10 +17,10 @@ use rusqlite::{Connection, params};
 
 use forebay_base::rows::RowHasher;
 
-use super::FileRecord;
-use super::list::{FileFilter, Page, Range, Source, Walk};
+use super::list::{Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{Checked, FILE_COLUMNS, NAMESPACE_COLUMNS, read_file, read_namespace};
+use super::{FileFilter, FileRecord};
 use crate::catalogue::NamespaceRecord;
 use crate::error::CatalogueError;
 use crate::names::{Namespace, successor};

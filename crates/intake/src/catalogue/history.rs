@@ -12,11 +12,11 @@ use rusqlite::{Connection, params};
 use forebay_base::rows::RowHasher;
 
 use super::browse::Browse;
-use super::list::{FileFilter, Page, Range, Source, Walk};
+use super::list::{Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{Checked, VERSION_COLUMNS, VERSIONS, read_version};
 use super::versions::versions_of;
-use super::{FileRecord, VersionRecord};
+use super::{FileFilter, FileRecord, VersionRecord};
 use crate::error::{CatalogueError, CatalogueFault};
 use crate::names::{FileName, Namespace, successor};
 

@@ -20,6 +20,7 @@
 mod apply;
 mod browse;
 mod compare;
+mod filter;
 mod history;
 mod list;
 mod namespace;
@@ -55,8 +56,8 @@ use crate::pending::NameKey;
 
 pub use browse::{Browse, Browsed};
 pub(crate) use compare::compare;
+pub use filter::FileFilter;
 pub use history::{BrowsedStates, NameState, StateMark};
-pub use list::FileFilter;
 pub use namespace::{NamespaceRecord, Quota, Usage, Versioning};
 pub use query::{CatalogueReader, CatalogueTotals, StoredRequest};
 pub use report::SharedContent;

@@ -8,11 +8,11 @@ use std::collections::BinaryHeap;
 use forebay_base::rows::RowHasher;
 use rusqlite::Connection;
 
-use super::list::{FileFilter, Page, Range, Source, Walk};
+use super::list::{Page, Range, Source, Walk};
 use super::query::CatalogueReader;
 use super::rows::{BLOB_COLUMNS, Checked, VERSION_COLUMNS, read_blob, read_version};
 use super::state::{State, StoredState};
-use super::{BlobRecord, FileRecord, Usage};
+use super::{BlobRecord, FileFilter, FileRecord, Usage};
 use crate::digest::Digest;
 use crate::error::CatalogueError;
 use crate::names::Namespace;

@@ -26,11 +26,11 @@ use std::ops::ControlFlow;
 use forebay_base::rows::RowHasher;
 use rusqlite::Row;
 
-use super::FileRecord;
 use super::browse::{Browse, Entry, each_entry};
-use super::list::{FileFilter, Range, Source, Take, Walk, text};
+use super::list::{Range, Source, Take, Walk, text};
 use super::query::CatalogueReader;
 use super::rows::{Checked, read_file};
+use super::{FileFilter, FileRecord};
 use crate::error::CatalogueError;
 use crate::names::Namespace;
 

@@ -80,7 +80,7 @@ impl Intake {
     ) -> Result<Option<FoundDocuments>, IntakeError> {
         self.inner.shown(namespace).await?;
         let namespace = namespace.clone();
-        self.ask(move |inner| {
+        self.ask_long(move |inner| {
             let found = inner.namespaces.info(&namespace)?.filter(|(info, _)| !info.is_dropped);
             let Some((info, schema)) = found else { return Ok(None) };
             let mut found =
