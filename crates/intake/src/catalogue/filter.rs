@@ -42,12 +42,12 @@ pub struct FileFilter {
 impl FileFilter {
     /// Whether names between those that are returned may have to be read. A digest is looked up.
     pub(crate) fn may_skip(&self) -> bool {
-        let Self { namespace: _, prefix: _, digest, category, mime, tags, .. } = self;
-        let size = self.size_min.or(self.size_max).is_some();
-        let created = self.created_from_ms.or(self.created_to_ms).is_some();
-        let narrows = category.is_some() || mime.is_some() || !tags.is_empty() || size || created;
-        digest.is_none() && narrows
+        let by_size = self.size_min.or(self.size_max).is_some();
+        let by_time = self.created_from_ms.or(self.created_to_ms).is_some();
+        let by_kind = self.category.is_some() || self.mime.is_some();
+        self.digest.is_none() && (by_size || by_time || by_kind || !self.tags.is_empty())
     }
+
     /// Whether a row of [`FILE_COLUMNS`](super::rows::FILE_COLUMNS) passes, names apart.
     pub(super) fn selects(&self, row: &Row<'_>) -> Checked<bool> {
         if let Some(digest) = &self.digest

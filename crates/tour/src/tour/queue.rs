@@ -1,7 +1,7 @@
 //! The chapter about jobs and uploads: some are accepted at once and run later, one arrives in two parts, with a
 //! kill in between.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use forebay_console::interrupt::Interrupt;
@@ -13,6 +13,8 @@ use super::report::{Report, rate};
 use super::resumed;
 use crate::child::Server;
 
+/// Interval between checks whether a job has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of uploads.
 const UPLOADS: u16 = 300;
 
@@ -75,17 +77,9 @@ impl Chapter<'_> {
 
     /// Waits until a job has ended, and compares its file.
     fn check(&self, connection: &mut Connection, job: &Accepted) -> anyhow::Result<Option<String>> {
-        let deadline = Instant::now() + HANGS_AFTER;
-        loop {
-            let found = status(connection, &job.job)?;
-            match found["status"].as_str() {
-                Some("completed") => break,
-                Some("queued" | "running") => {
-                    self.interrupt.check()?;
-                    ensure!(Instant::now() < deadline, "job {} does not end", job.job);
-                }
-                _ => return Ok(Some(format!("job {}: {found}", job.job))),
-            }
+        let ended = wait(connection, &format!("/v1/jobs/{}", job.job), self.interrupt)?;
+        if ended["status"] != "completed" {
+            return Ok(Some(format!("job {}: {ended}", job.job)));
         }
         let answer = connection.ask(Request::get(&job.path)).context("cannot read a file")?;
         if answer.status == 200 && answer.body == job.bytes {
@@ -108,9 +102,23 @@ fn submit(connection: &mut Connection, number: u16) -> anyhow::Result<Accepted> 
     Ok(Accepted { job, path, bytes })
 }
 
-fn status(connection: &mut Connection, job: &str) -> anyhow::Result<Value> {
-    let path = format!("/v1/jobs/{job}");
-    let answer = connection.ask(Request::get(&path)).context("cannot look at a job")?;
-    ensure!(answer.status == 200, "job {job} is not known: {}", answer.describe());
-    serde_json::from_slice(&answer.body).context("the answer about a job is not JSON")
+/// Waits until the job at a path has ended; returns it.
+pub(super) fn wait(
+    connection: &mut Connection,
+    path: &str,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Value> {
+    let deadline = Instant::now() + HANGS_AFTER;
+    loop {
+        interrupt.check()?;
+        let answer = connection.ask(Request::get(path)).context("cannot look at a job")?;
+        ensure!(answer.status == 200, "{path} is not known: {}", answer.describe());
+        let job: Value =
+            serde_json::from_slice(&answer.body).context("the answer about a job is not JSON")?;
+        if !matches!(job["status"].as_str(), Some("queued" | "running")) {
+            return Ok(job);
+        }
+        ensure!(Instant::now() < deadline, "{path} does not end");
+        std::thread::park_timeout(POLL_INTERVAL);
+    }
 }

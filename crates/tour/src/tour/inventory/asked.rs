@@ -1,5 +1,7 @@
 //! Requests of the inventory chapter: every one of them must succeed.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
@@ -11,6 +13,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self { connection: Connection::new(address) }
+    }
+
     fn ask(&mut self, request: Request<'_>) -> anyhow::Result<Answer> {
         let what = || format!("{} {}", request.method, request.path);
         let answer = self.connection.ask(request).with_context(what)?;

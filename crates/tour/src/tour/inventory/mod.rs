@@ -20,9 +20,10 @@ use serde_json::{Value, json};
 
 use self::asked::Asked;
 use super::HANGS_AFTER;
-use super::client::{Connection, escape};
+use super::client::escape;
 use super::inputs::Files;
 use super::oracle::Oracle;
+use super::queue;
 use super::report::{Report, rate};
 use super::stages::Checks;
 use crate::child::Server;
@@ -79,7 +80,7 @@ impl Chapter<'_> {
     ) -> anyhow::Result<(Server, Measured)> {
         report.chapter("The inventory index")?;
         let mut measured = Measured::default();
-        let mut asked = Asked { connection: Connection::new(server.address()) };
+        let mut asked = Asked::new(server.address());
         self.tree(report, &mut asked, &mut measured)?;
         self.own_files(report, &mut asked)?;
         let server = self.kill(report, server)?;
@@ -233,7 +234,7 @@ impl Chapter<'_> {
     /// Kills the server while it rebuilds an index; returns the server started after it.
     fn kill(&self, report: &mut Report, server: Server) -> anyhow::Result<Server> {
         let tree = self.files.tree.canonicalize().context("cannot find the tree of files")?;
-        let mut asked = Asked { connection: Connection::new(server.address()) };
+        let mut asked = Asked::new(server.address());
         let before = asked.json("/v1/inventories/tree/prefix")?;
         let built_before = asked.json("/v1/inventories/tree")?["built_at_ms"].clone();
         let body = json!({ "from": format!("fs:{}", tree.display()) });
@@ -242,7 +243,7 @@ impl Chapter<'_> {
         let reply = asked.json("/v1/inventories/tree/build")?;
         server.kill()?;
         let server = (self.start)()?;
-        let mut asked = Asked { connection: Connection::new(server.address()) };
+        let mut asked = Asked::new(server.address());
         let after = asked.json("/v1/inventories/tree/prefix")?;
         let built_after = asked.json("/v1/inventories/tree")?["built_at_ms"].clone();
         report.line(format_args!(
@@ -258,9 +259,9 @@ impl Chapter<'_> {
             problems.push(format!("the index has {after} after the kill, and had {before} before"));
         }
         // The job runs again. The files are counted once no build writes or replaces them.
-        let ended = self.wait(&mut asked, &job)?;
-        if ended != "completed" {
-            problems.push(format!("the job that builds the index {ended} after the kill"));
+        let ended = queue::wait(&mut asked.connection, &job, self.interrupt)?;
+        if ended["status"] != "completed" {
+            problems.push(format!("the build did not complete after the kill: {ended}"));
         }
         let files = std::fs::read_dir(self.dir("tree"))?.count();
         if files > 6 {
@@ -275,22 +276,6 @@ impl Chapter<'_> {
         let rows = checks.rows();
         report.section("inventory_kill", rows);
         Ok(server)
-    }
-
-    /// Waits until a job has ended; returns its status.
-    fn wait(&self, asked: &mut Asked, job: &str) -> anyhow::Result<String> {
-        let begun = Instant::now();
-        loop {
-            self.interrupt.check()?;
-            let reply = asked.json(job)?;
-            match reply["status"].as_str() {
-                Some("queued" | "running") => {
-                    ensure!(begun.elapsed() < HANGS_AFTER, "{job} does not end");
-                    std::thread::park_timeout(POLL_INTERVAL);
-                }
-                ended => return Ok(ended.unwrap_or("has no status").to_owned()),
-            }
-        }
     }
 
     /// Looks prefixes up in the opened index, without the server.
