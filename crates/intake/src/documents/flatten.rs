@@ -164,10 +164,14 @@ impl<'a> EveryMember<'a> {
         let Self(mut members) = self;
         let few = members.len() <= 32;
         let repeats = if few {
-            members
-                .iter()
-                .enumerate()
-                .any(|(at, (key, _))| members.iter().skip(at + 1).any(|(later, _)| later == key))
+            // A bit for the length and the ends of each key: without a bit in common, keys differ.
+            let mut seen = 0u64;
+            members.iter().enumerate().any(|(at, (key, _))| {
+                let bit = 1u64 << key_sign(key);
+                let may_repeat = seen & bit != 0;
+                seen |= bit;
+                may_repeat && members.iter().take(at).any(|(earlier, _)| earlier == key)
+            })
         } else {
             let mut seen = HashSet::with_capacity(members.len());
             !members.iter().all(|(key, _)| seen.insert(key.as_ref()))
@@ -181,6 +185,13 @@ impl<'a> EveryMember<'a> {
         }
         Members(members)
     }
+}
+
+/// A number below 64 that equal keys have in common, and few others: of their length and both ends.
+fn key_sign(key: &str) -> u8 {
+    let (first, last) = (key.bytes().next().unwrap_or(0), key.bytes().next_back().unwrap_or(0));
+    let [length, ..] = key.len().to_le_bytes();
+    (first ^ last.rotate_left(3) ^ length.wrapping_mul(11)) % 64
 }
 
 fn check_value(text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {

@@ -5,7 +5,9 @@
 //! changes nothing.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
+use foldhash::fast::FixedState;
 use forebay_sink::column::Fit;
 use forebay_sink::time::{date_days, timestamp_us};
 use forebay_sink::{ColumnType, Field, Value};
@@ -34,7 +36,7 @@ pub struct FieldProfile {
     /// Strings that are dates.
     pub dates: u64,
     /// Hashes of a candidate key's values; `None` for other fields, or once a value repeated.
-    values: Option<std::collections::HashSet<u64>>,
+    values: Option<foldhash::HashSet<u64>>,
 }
 
 /// Kinds of leaf values that are distinguished.
@@ -165,7 +167,7 @@ impl Profile {
         }
         let mut field = FieldProfile::default();
         if is_key(path) {
-            field.values = Some(std::collections::HashSet::new());
+            field.values = Some(foldhash::HashSet::default());
         }
         self.by_path.insert(path.into(), self.fields.len());
         self.fields.push((path.into(), field));
@@ -253,12 +255,12 @@ impl FieldProfile {
 
     /// Records a candidate key's value; a repeated one ends its candidacy.
     fn note_value(&mut self, leaf: &Leaf<'_>) {
-        use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
         let Some(values) = self.values.as_mut() else { return };
         if values.len() >= KEY_VALUES_MAX {
             return;
         }
-        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        // The same for profiles that are merged.
+        let hasher = FixedState::default();
         let hash = match leaf {
             Leaf::Integer(number, _) => hasher.hash_one(number),
             Leaf::Text(text) => hasher.hash_one(text),

@@ -13,7 +13,7 @@ use forebay_log::{Log, Lsn};
 use forebay_sink::{Document, Field, Position, RowSink, TableSchema, Value};
 
 use super::flatten::{Bounds, Leaf, read};
-use super::prepared::{Prepared, RunValue};
+use super::prepared::Prepared;
 use super::{DocumentError, column_type};
 use crate::error::ApplyError;
 use crate::format::{AddedColumn, DecodeError, DocumentCommit, Entry, TargetCode};
@@ -148,19 +148,14 @@ pub(crate) fn write_prepared(
     let slots: Vec<Option<usize>> =
         commit.fields.iter().map(|(_, ty)| ty.and_then(|_| columns.next())).collect();
     let mut writer = sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
+    let mut values = vec![Value::Null; fields.len()];
     for run in &commit.runs {
         run.each(|raw, found| {
-            let found: Vec<(usize, RunValue<'_>)> = found.collect();
-            let mut values = vec![Value::Null; fields.len()];
-            for (field, found) in &found {
-                let slot = slots.get(*field).copied().flatten();
+            values.fill(Value::Null);
+            for (field, found) in found {
+                let slot = slots.get(field).copied().flatten();
                 if let Some(value) = slot.and_then(|slot| values.get_mut(slot)) {
-                    *value = match found {
-                        RunValue::Boolean(value) => Value::Boolean(*value),
-                        RunValue::Number(text) => Value::Number(text),
-                        RunValue::Text(text) => Value::Text(text),
-                        RunValue::Json(text) => Value::Json(text),
-                    };
+                    *value = found;
                 }
             }
             writer.write(&number(raw), &values).map_err(ApplyError::Sink)

@@ -55,6 +55,9 @@ fn the_last_of_repeated_keys_counts() {
             ("a".to_owned(), "Text(\"x\")".to_owned())
         ]
     );
+    // These agree in length and ends.
+    let alike = leaves(r#"{"name":1,"nose":2,"name":3}"#);
+    assert_eq!(alike.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["nose", "name"]);
     let many: String = (0..50).map(|n| format!("\"k{}\":{n},", n % 40)).collect();
     let found = leaves(&format!("{{{}\"end\":0}}", many));
     assert_eq!(found.len(), 41);
