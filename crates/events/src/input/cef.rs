@@ -30,6 +30,10 @@ pub(super) fn parse<'a>(
     };
     let hosts = fields.hosts.map(fitting);
     let host = hosts.into_iter().find(|host| !host.is_empty()).unwrap_or_default();
+    // FireEye's and Trellix's network sensors report an event long after it began.
+    if product == "MPS" {
+        fields.times.swap(0, 1);
+    }
     let own = fields.times.into_iter().flatten().next();
     let own = own.and_then(|when| when.in_zone(&fields.zone));
     let when = own.map(|when| when.aligned(fields.times[3]).aligned(syslog.when)).or(syslog.when);

@@ -122,15 +122,18 @@ pub(super) fn access(line: &[u8]) -> Option<Draft<'_>> {
     })
 }
 
-/// Palo Alto's values, separated by commas: the second is the time at which the log was received,
-/// the seventh the time at which it was generated; one near the end may have an offset.
+/// Palo Alto's values, separated by commas: the second is the time at which the log was received, the
+/// seventh the time at which it was generated. Newer releases write the time at which the firewall took
+/// the log near the end, with an offset and milliseconds: the only one that is exact.
 fn palo_alto(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
     let mut fields = line.split(|byte| *byte == b',');
     let digits = fields.next()?;
     if digits.is_empty() || digits.len() > 4 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let field_time = |field: &[u8]| time::text(fitting_bytes(field), Some(now_ms));
+    let field_time = |field: &[u8]| {
+        time::text(fitting_bytes(field), Some(now_ms)).or_else(|| time::spreadsheet(field))
+    };
     let received = fields.next().and_then(field_time)?;
     let (_serial, kind, subtype) = (fields.next()?, fields.next()?, fields.next()?);
     if !kind.iter().all(|byte| byte.is_ascii_uppercase() || b"-_".contains(byte)) {
@@ -145,7 +148,7 @@ fn palo_alto(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
         kind: Cow::Borrowed(fitting_bytes(if kind.is_empty() { subtype } else { kind })),
         host: Cow::Borrowed(host),
         ip: source,
-        ..stamped(Some(generated.aligned(exact)))
+        ..stamped(Some(exact.unwrap_or(generated)))
     })
 }
 

@@ -48,7 +48,7 @@ slots! {
         "timeunixnano" "timestampnanos" "timestampmicros" "timestampnumber" "epochseconds"
         "epochsecond";
     UtcTimestamp = "utctimestamp" "timestamputc" "timeutc" "dateutc" "datetimeutc" "utcdatetime"
-        "eventtimeutc" "utceventtime" "eventutctime" "gmttime" "utc";
+        "eventtimeutc" "utceventtime" "eventutctime" "gmttime" "utc" "vptime";
     InstantSeconds = "instant.epochsecond";
     InstantNanos = "instant.nanoofsecond" "timestamp.nanos";
     TimeLocal = "timelocal" "timeiso8601" "localtime" "msec" "requesttimestamp" "requestedat"
@@ -71,6 +71,8 @@ slots! {
         "event.system.timecreated.@systemtime" "event.system.timecreated.#attributes.systemtime"
         "event.system.timecreated" "winlog.timecreated" "winlog.systemtime" "@systemtime"
         "systemtime" "eventrecord.timecreated";
+    // Of Azure's logs of virtual networks: the time of the flow, and more, separated by commas.
+    Flow = "flow.0";
     UtcTime = "utctime" "eventdata.utctime" "event.eventdata.utctime";
     WinlogUtcTime = "winlog.eventdata.utctime";
     RequestReceived = "requestreceivedtimestamp";

@@ -11,7 +11,8 @@ use crate::input::text::{address, fitting};
 use crate::input::time::{self, Unit, When};
 
 /// The times of a record, the best first: those of one product, then those that any may have.
-const TIMES: [Slot; 31] = [
+const TIMES: [Slot; 32] = [
+    Slot::Flow,
     Slot::TimeCreated,
     Slot::MetadataCreation,
     Slot::RequestReceived,
@@ -139,7 +140,12 @@ impl<'a> Fields<'a> {
             if *slot == Slot::Received && text.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            let when = time::text(&text, Some(self.now_ms))?;
+            let text = match *slot {
+                // Logs of security groups have seconds there, and milliseconds in their own time.
+                Slot::Flow => text.split_once(',').filter(|(when, _)| when.len() == 13)?.0,
+                _ => &text,
+            };
+            let when = time::text(text, Some(self.now_ms))?;
             Some(if UTC.contains(slot) { When::exact(when.ns) } else { when })
         })
     }

@@ -7,7 +7,7 @@ use super::{FRACTION_DIGITS, SECOND};
 
 /// Abbreviations of zones with one customary meaning, in hours. Those of North America are from
 /// RFC 2822; ambiguous ones, such as IST and BST, are missing on purpose.
-const ZONES: [(&[u8], i64); 24] = [
+const ZONES: [(&[u8], i64); 26] = [
     (b"UTC", 0),
     (b"GMT", 0),
     (b"UT", 0),
@@ -27,6 +27,8 @@ const ZONES: [(&[u8], i64); 24] = [
     (b"MDT", -6),
     (b"PST", -8),
     (b"PDT", -7),
+    (b"BRT", -3),
+    (b"BRST", -2),
     (b"JST", 9),
     (b"KST", 9),
     (b"AEST", 10),

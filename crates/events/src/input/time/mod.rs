@@ -16,7 +16,7 @@ mod written;
 mod zone;
 
 pub(super) use cursor::Cursor;
-pub(super) use own::own;
+pub(super) use own::{own, spreadsheet};
 pub(super) use pattern::pattern;
 pub(super) use written::{bsd, klog, leading, read, text};
 pub(super) use zone::shifted as in_zone;

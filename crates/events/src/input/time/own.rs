@@ -13,6 +13,7 @@
 //! | Android's logcat | `07-14 15:00:00.123  1702  2395 D Tag: `, `07-14 15:00:00.123 D/Tag( 1702): ` |
 //! | daemontools, runit | `@40000000596891300754d4c0 `, TAI64N |
 //! | WMI | `20170714150000.123456+120`, a field |
+//! | spreadsheets | `7/14/17 15:00`, a field |
 
 use super::{Cursor, SECOND, Unit, When, civil, epoch, written};
 
@@ -204,6 +205,18 @@ pub(super) fn dmtf(text: &str) -> Option<When> {
     cursor.rest.is_empty().then_some(When::exact(i64::try_from(ns).ok()?))?.plausible()
 }
 
+/// Parses a field as a spreadsheet in American English writes it, `7/14/17 15:00`. The day must be one
+/// that no month has.
+pub(in crate::input) fn spreadsheet(field: &[u8]) -> Option<When> {
+    let mut cursor = Cursor { rest: field };
+    let month = cursor.number(1, 2)?;
+    let day = cursor.eat(b'/').then(|| cursor.number(1, 2))?.filter(|day| *day > 12)?;
+    let year = 2000 + cursor.eat(b'/').then(|| cursor.number(2, 2))??;
+    let clock = cursor.eat(b' ').then(|| cursor.clock())??;
+    let ns = civil((year, month, day), clock, 0).filter(|_| cursor.rest.is_empty())?;
+    When { ns, zoned: false }.plausible()
+}
+
 /// A time of day as six digits, with a fraction.
 fn digits(cursor: &mut Cursor<'_>, date: (i64, i64, i64)) -> Option<When> {
     let ns = written::compact(cursor, date)?.time(0, None)?;
@@ -268,6 +281,8 @@ mod tests {
         let wmi = |text: &str| dmtf(text).map(|when| (when.ns - THREE_PM, when.zoned));
         assert_eq!(wmi("20231011150000.123000+120"), Some((MILLIS - 2 * HOUR, true)));
         assert_eq!(wmi("20231011150000.123000-000"), Some((MILLIS, true)));
+        let two_days_later = When { ns: THREE_PM + 2 * 24 * HOUR, zoned: false };
+        assert_eq!(spreadsheet(b"10/13/23 15:00"), Some(two_days_later));
     }
 
     #[test]
@@ -310,6 +325,9 @@ mod tests {
         for text in ["20231011150000.123456+0120", "20231011150000.12345+120", "é.123456+120", ""]
         {
             assert_eq!(dmtf(text), None, "{text}");
+        }
+        for field in ["10/11/23 15:00", "13/14/23 15:00", "10/13/2023 15:00", "10/13/23", ""] {
+            assert_eq!(spreadsheet(field.as_bytes()), None, "{field}");
         }
     }
 }
