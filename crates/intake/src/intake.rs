@@ -232,7 +232,6 @@ impl Intake {
         let shared = Arc::new(Shared {
             uploads: Uploads::open(fs.clone(), &dir, clock.clone(), &options, storing.clone())?,
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
-            statistics: Arc::new(Semaphore::new(crate::reports::STATISTICS_MAX)),
             long_reads: LongReads::default(),
             bulk,
             held: AtomicUsize::new(0),

@@ -1,7 +1,8 @@
 //! Reads that may look at every file, or at many documents: few run at the same time, and others wait for
 //! their turn.
 //!
-//! Without that, some hundred such requests would take every thread that reads for all others.
+//! Without that, some hundred such requests would take every thread that reads for all others. Statistics
+//! need up to 50 MB of memory each.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Reports over the files: statistics of any of them, and which contents have several names.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use forebay_base::waiting::Waiting;
 
 use crate::Intake;
 use crate::catalogue::{FileFilter, FileRecord, FileStatistics, SharedContent};
@@ -9,8 +8,6 @@ use crate::error::IntakeError;
 
 /// Names shown of a content.
 const NAMES_MAX: usize = 10;
-/// Statistics that are computed at the same time: each needs up to 50 MB of memory.
-pub(crate) const STATISTICS_MAX: usize = 4;
 
 /// A content with several names, and some of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,33 +18,19 @@ pub struct Duplicate {
     pub files: Vec<FileRecord>,
 }
 
-/// A caller that waits; when it does not any more, what it waits for stops.
-struct Waiting(Arc<AtomicBool>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl Intake {
     /// Adds up the files that a filter selects. Reads every name that may match, and stops when the caller
     /// does not wait any more.
     ///
     /// # Errors
-    /// [`IntakeError::Busy`]: four are being computed already. Others if the catalogue cannot be queried.
+    /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn statistics(&self, filter: FileFilter) -> Result<FileStatistics, IntakeError> {
-        let turns = self.inner.shared.statistics.clone();
-        let busy = |_| IntakeError::Busy { what: "statistics of other files are being computed" };
-        let turn = turns.try_acquire_owned().map_err(busy)?;
-        let waiting = Waiting(Arc::new(AtomicBool::new(false)));
-        let stop = waiting.0.clone();
-        let sums = self.listing(move |shared| {
-            let _turn = turn;
-            shared.reader.statistics(&filter, &stop)
-        });
-        let stopped = || IntakeError::ViewStopped { reason: "the report was interrupted".into() };
-        sums.await?.ok_or_else(stopped)
+        let waiting = Waiting::default();
+        let gone = waiting.gone();
+        let sums =
+            self.long_listing(move |shared| shared.reader.statistics(&filter, &gone)).await?;
+        drop(waiting);
+        sums.ok_or_else(|| IntakeError::ViewStopped { reason: "the report was interrupted".into() })
     }
 
     /// The `limit` contents whose further copies would take the most space, the largest first. Reads the

@@ -56,12 +56,10 @@ pub(crate) struct Shared {
     /// Held during a pass that frees space, and while an image is made.
     pub(crate) imaging: Mutex<()>,
     pub(crate) large_uploads: Semaphore,
-    /// Statistics that may be computed.
-    pub(crate) statistics: Arc<Semaphore>,
-    /// Turns of listings that may look at every file.
-    pub(crate) long_reads: LongReads,
     /// Threads that hash and write them.
     pub(crate) bulk: Bulk,
+    /// Turns of reads that may look at every file, or at many documents.
+    pub(crate) long_reads: LongReads,
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
     /// Files that have arrived and are being stored.

@@ -17,9 +17,9 @@
 //! sum over all.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::rows::RowHasher;
+use forebay_base::waiting::Gone;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
@@ -186,7 +186,7 @@ struct Contents<'s> {
     /// The range, by the first eight bytes of digests; the end is exclusive.
     range: std::ops::Range<u128>,
     /// Ends the walk.
-    stop: &'s AtomicBool,
+    gone: &'s Gone,
 }
 
 /// The end of all digests.
@@ -219,7 +219,7 @@ fn head(digest: &[u8; 32]) -> u128 {
 
 impl Take for Contents<'_> {
     fn is_full(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.gone.is_gone()
     }
 
     fn take(&mut self, _: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
@@ -232,12 +232,12 @@ impl Take for Contents<'_> {
 /// Adds up versions.
 struct Versions<'s> {
     sums: FileSums,
-    stop: &'s AtomicBool,
+    gone: &'s Gone,
 }
 
 impl Take for Versions<'_> {
     fn is_full(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.gone.is_gone()
     }
 
     fn take(&mut self, _: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
@@ -257,18 +257,18 @@ impl CatalogueReader {
     /// Adds up the files that pass `filter`. Reads every row of the namespace that may have the prefix, or of
     /// all namespaces: names once or, of many contents, several times, and versions once.
     ///
-    /// * `stop`: makes it return `None` soon.
+    /// * `gone`: makes it return `None` soon.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn statistics(
         &self,
         filter: &FileFilter,
-        stop: &AtomicBool,
+        gone: &Gone,
     ) -> Result<Option<FileStatistics>, CatalogueError> {
         self.ask("add up files", |connection| {
-            let sums = statistics(connection, filter, Most::default(), stop)?;
-            Ok(Some(sums).filter(|_| !stop.load(Ordering::Relaxed)))
+            let sums = statistics(connection, filter, Most::default(), gone)?;
+            Ok(Some(sums).filter(|_| !gone.is_gone()))
         })
     }
 }
@@ -278,14 +278,14 @@ pub(super) fn statistics(
     connection: &Connection,
     filter: &FileFilter,
     most: Most,
-    stop: &AtomicBool,
+    gone: &Gone,
 ) -> Checked<FileStatistics> {
     let range = Range::of(filter, None);
     let contents = |range| Contents {
         seen: foldhash::HashMap::default(),
         contents_max: most.contents,
         range,
-        stop,
+        gone,
     };
     let largest = Sorted::by(FileOrder::Largest, None);
     let sums = Sums {
@@ -306,7 +306,7 @@ pub(super) fn statistics(
         found.different = found.different.and(next.sums());
         counted = next.range;
     }
-    let versions = Versions { sums: FileSums::default(), stop };
+    let versions = Versions { sums: FileSums::default(), gone };
     let versions = Walk::new(connection, Source::VERSIONS, filter, &range, versions).run()?;
     found.versions = versions.sums;
     Ok(found)
@@ -330,14 +330,14 @@ mod tests {
 
     #[test]
     fn contents_are_counted_once_whatever_the_number_in_memory() {
-        let stop = AtomicBool::new(false);
+        let gone = Gone::default();
         for contents_max in [1, 2, 7, 100, 1_000] {
             let (mut range, mut sums) = (0..0, FileSums::default());
             let mut end = END;
             while range.end < END {
                 let seen = foldhash::HashMap::default();
                 let of = range.end..end;
-                let mut contents = Contents { seen, contents_max, range: of, stop: &stop };
+                let mut contents = Contents { seen, contents_max, range: of, gone: &gone };
                 for n in (0..300_u64).chain(100..200) {
                     contents.add(crate::digest::Digest::of(&n.to_le_bytes()).0, n);
                     assert!(contents.seen.len() <= contents_max);

@@ -1,6 +1,6 @@
 //! Sorted listings and statistics against a plain list.
 
-use std::sync::atomic::AtomicBool;
+use forebay_base::waiting::{Gone, Waiting};
 
 use super::*;
 use crate::catalogue::statistics::{Most, statistics};
@@ -191,9 +191,9 @@ proptest! {
         types in 1usize..4,
     ) {
         let (_dir, reader, files, versions) = filled(&steps);
-        let stop = AtomicBool::new(false);
+        let gone = Gone::default();
         let found = reader.ask("test", |connection| {
-            statistics(connection, &filter, Most { contents, types }, &stop)
+            statistics(connection, &filter, Most { contents, types }, &gone)
         });
         let found = found.unwrap();
         let mut selected: Vec<_> =
@@ -285,8 +285,8 @@ fn an_altered_row_is_an_error_of_every_order_and_of_statistics() {
                 let found = reader.list_sorted(&filter, &Sorted::by(order, None), 3);
                 assert!(found.unwrap_err().source.is_damage(), "{sql}");
             }
-            let stop = AtomicBool::new(false);
-            assert!(reader.statistics(&filter, &stop).unwrap_err().source.is_damage(), "{sql}");
+            let gone = Gone::default();
+            assert!(reader.statistics(&filter, &gone).unwrap_err().source.is_damage(), "{sql}");
         }
     }
 }
@@ -298,13 +298,13 @@ fn an_altered_version_is_an_error_of_statistics() {
         let (dir, reader, _, versions) = filled(&[step(1), step(2), step(1)]);
         assert_eq!(versions.len(), 2);
         let filter = FileFilter { namespace: Namespace::parse("b").ok(), ..FileFilter::default() };
-        let stop = AtomicBool::new(false);
-        let found = reader.statistics(&filter, &stop).unwrap().unwrap();
+        let gone = Gone::default();
+        let found = reader.statistics(&filter, &gone).unwrap().unwrap();
         assert_eq!(found.versions, FileSums { files: 2, bytes: 8 });
         let other = Connection::open(dir.path().join("catalogue.sqlite")).unwrap();
         other.execute_batch(&format!("UPDATE versions SET {set} WHERE id = 2")).unwrap();
         reader.look_again();
-        let refused = reader.statistics(&filter, &stop).unwrap_err();
+        let refused = reader.statistics(&filter, &gone).unwrap_err();
         assert!(refused.source.is_damage(), "{set}: {refused:?}");
     }
 }
@@ -312,6 +312,6 @@ fn an_altered_version_is_an_error_of_statistics() {
 #[test]
 fn statistics_that_are_stopped_are_none() {
     let (_dir, reader, _) = many();
-    let stop = AtomicBool::new(true);
-    assert_eq!(reader.statistics(&FileFilter::default(), &stop).unwrap(), None);
+    let gone = Waiting::default().gone();
+    assert_eq!(reader.statistics(&FileFilter::default(), &gone).unwrap(), None);
 }
