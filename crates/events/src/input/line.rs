@@ -143,7 +143,9 @@ fn palo_alto(line: &[u8], now_ms: i64) -> Option<Draft<'_>> {
     let source = fields.next().and_then(|field| address(fitting_bytes(field)));
     let host = device_name(fields.clone());
     let exact = fields.filter(|field| field.len() >= 20 && field.get(10) == Some(&b'T'));
-    let exact = exact.filter_map(field_time).find(|when| when.zoned);
+    // Users choose some of the fields: only a time that differs by an offset from the other counts.
+    let is_own = |when: &When| when.zoned && received.aligned(Some(*when)).zoned;
+    let exact = exact.filter_map(field_time).find(is_own);
     Some(Draft {
         kind: Cow::Borrowed(fitting_bytes(if kind.is_empty() { subtype } else { kind })),
         host: Cow::Borrowed(host),

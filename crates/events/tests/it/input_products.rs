@@ -99,6 +99,7 @@ const SAMPLES: &[Sample] = &[
     ("Trellix EDR", r#"{"type":"alerts","attributes":{"detectionDate":"2023-10-11T14:40:00Z","eventDate":"2023-10-11T14:32:52Z"}}"#, "event 2023-10-11T14:32:52Z", "", "alerts"),
     ("vCenter", r"Event [1111111111] [1-1] [2023-10-11T14:32:52.123Z] [vim.event.EventEx] [info] [ann] [] [42] [x]", "event 2023-10-11T14:32:52.123Z", "", ""),
     ("Envoy in vCenter", r#"2023-10-11T14:32:52.123Z info envoy[42] [Originator@6876 sub=Default] [2023-10-11T14:32:51.450Z] "GET /stats HTTP/1.1" 200 -"#, "event 2023-10-11T14:32:52.123Z", "", ""),
+    ("Palo Alto with a time for a name", "1,2023/10/11 16:32:58,001801000001,THREAT,url,2561,2023/10/11 16:32:52,10.0.0.9,192.0.2.9,,,rule,2020-01-01T00:00:00.000+00:00,,web,2023-10-11T16:32:53.469+02:00", "event 2023-10-11T14:32:53.469Z", "", "THREAT"),
     ("Palo Alto from a spreadsheet", "<14>Oct 13 14:33:00 pa-1 1,10/13/23 14:32,001801000001,TRAFFIC,end,2561,10/13/23 14:32,10.0.0.9,192.0.2.9,,,allow-all", "assumed 2023-10-13T14:32:00Z", "pa-1", "TRAFFIC"),
     ("Azure flow", "{\"time\":\"2023-10-11T14:40:01.5+00:00\",\"operationName\":\"FlowLogFlowEvent\",\"flow.0\":\"1697034772125,10.0.0.9,192.0.2.9,23956,443,6,O,B,NX,0,0,0,0\"}", "event 2023-10-11T14:32:52.125Z", "", "FlowLogFlowEvent"),
     ("Azure flow of a security group", "{\"time\":\"2023-10-11T14:32:52.125Z\",\"operationName\":\"NetworkSecurityGroupFlowEvents\",\"flow.0\":\"1697034701,10.0.0.9,192.0.2.9,35370,23,T,I,A,B,,,,\"}", "event 2023-10-11T14:32:52.125Z", "", "NetworkSecurityGroupFlowEvents"),
