@@ -29,7 +29,7 @@ use super::body::PacedBody;
 use super::content::Content;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::{Keyed, bad_option, claim, problem, replayed, request_key};
+use super::{Keyed, bad_option, claim, problem, remember, replayed, request_key};
 
 /// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
@@ -89,7 +89,7 @@ async fn ingest_parts(
         && whole
         && is_final
     {
-        intake.remember(held.record(print), status, &answer).await?;
+        remember(intake, held.record(print), status, &answer).await?;
     }
     Ok(super::json(status, answer))
 }

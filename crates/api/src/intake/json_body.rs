@@ -16,10 +16,10 @@ use super::content::Content;
 /// Maximum number of bytes of a request's JSON.
 const SIZE_MAX: usize = 1 << 20;
 
-/// Like [`read`], for a body that may be empty.
+/// Reads and parses a body that may be empty.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`bytes`] and [`parse`].
 pub(super) async fn read_optional<T: DeserializeOwned + Default>(
     body: Body,
     headers: &HeaderMap,
@@ -29,19 +29,6 @@ pub(super) async fn read_optional<T: DeserializeOwned + Default>(
         json if json.trim_ascii().is_empty() => Ok(T::default()),
         json => parse(&json),
     }
-}
-
-/// Reads and parses a body.
-///
-/// # Errors
-/// [`IntakeError::TooLarge`]; [`IntakeError::Body`]; [`IntakeError::Rejected`] with the code `json`: it is not
-/// what the route takes.
-pub(super) async fn read<T: DeserializeOwned>(
-    body: Body,
-    headers: &HeaderMap,
-    limits: &IntakeLimits,
-) -> Result<T, IntakeError> {
-    parse(&bytes(body, headers, limits).await?)
 }
 
 /// Reads a body.

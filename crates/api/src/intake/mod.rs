@@ -55,6 +55,9 @@ use tokio::sync::Semaphore;
 use crate::answer::{encoded, pairs};
 use crate::idempotency;
 
+/// Maximum size of the answer to a request of several parts that is remembered as a whole, in bytes.
+const REMEMBERED_MAX: usize = 4 << 20;
+
 /// State of every handler.
 #[derive(Clone)]
 struct Served {
@@ -187,6 +190,50 @@ impl Keyed {
             Self::Answered { .. } => Err(IntakeError::KeyReused),
         }
     }
+}
+
+/// What a part of a request does once its fingerprint is known.
+enum PartTurn {
+    /// Nothing: it was done before, and this was remembered.
+    Answered(Vec<u8>),
+    /// It is carried out, and the record belongs into its log entry. The key is held until it is dropped.
+    Act(Option<IdempotencyRecord>, Option<HeldKey>),
+}
+
+/// Compares a part of a request with the one that its key belongs to.
+///
+/// * `part`: its key, from [`RequestKey::part`]; `None` if the request has none.
+/// * `print`: its fingerprint.
+///
+/// # Errors
+/// [`IntakeError::KeyReused`]: they differ. Those of [`Intake::claim`].
+async fn part_turn(
+    intake: &Intake,
+    part: Option<Digest>,
+    print: Digest,
+) -> Result<PartTurn, IntakeError> {
+    let Some(part) = part else { return Ok(PartTurn::Act(None, None)) };
+    match intake.claim(part).await? {
+        Claim::Answered { fingerprint, answer, .. } if fingerprint == print => {
+            Ok(PartTurn::Answered(answer))
+        }
+        Claim::Answered { .. } => Err(IntakeError::KeyReused),
+        Claim::New(held) => Ok(PartTurn::Act(Some(held.record(print)), Some(held))),
+    }
+}
+
+/// Remembers the answer to a request of several parts, each of which is remembered by itself. A longer one
+/// than [`REMEMBERED_MAX`] is put together again from its parts.
+async fn remember(
+    intake: &Intake,
+    record: IdempotencyRecord,
+    status: u16,
+    answer: &[u8],
+) -> Result<(), IntakeError> {
+    if answer.len() > REMEMBERED_MAX {
+        return Ok(());
+    }
+    intake.remember(record, status, answer).await
 }
 
 fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {

@@ -95,6 +95,7 @@ pub(crate) fn may_pass(code: &str) -> bool {
             | "body_too_slow"
             | "busy"
             | "database_behind"
+            | "idempotency_key_in_use"
             | "internal"
             | "storage"
             | "storage_busy"

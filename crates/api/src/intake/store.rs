@@ -24,7 +24,7 @@ use super::answers::{
     DocumentsBefore, DocumentsRefused, PartAnswer, PartDocuments, PartError, PartStatus,
     TakenDocuments,
 };
-use super::problem;
+use super::{PartTurn, part_turn, problem};
 
 /// How a JSON part is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,24 +178,14 @@ async fn put(
     part: Option<Digest>,
     fingerprint: Digest,
 ) -> Result<(Option<Put>, PartAnswer), IntakeError> {
-    let mut idempotency = None;
-    let mut _held = None;
-    if let Some(part) = part {
-        match intake.claim(part).await? {
-            Claim::Answered { fingerprint: before, answer, .. } => {
-                if before != fingerprint {
-                    return Err(IntakeError::KeyReused);
-                }
-                let file: Value = serde_json::from_slice(&answer).unwrap_or_default();
-                let duplicate = file["status"] == PutStatus::Duplicate.as_str();
-                return Ok((None, stored(PutStatus::of(duplicate), None, file)));
-            }
-            Claim::New(held) => {
-                idempotency = Some(held.record(fingerprint));
-                _held = Some(held);
-            }
+    let (idempotency, _held) = match part_turn(intake, part, fingerprint).await? {
+        PartTurn::Act(record, held) => (record, held),
+        PartTurn::Answered(answer) => {
+            let file: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            let duplicate = file["status"] == PutStatus::Duplicate.as_str();
+            return Ok((None, stored(PutStatus::of(duplicate), None, file)));
         }
-    }
+    };
     let new = NewFile {
         attributes: Attributes::default(),
         key: key.clone(),

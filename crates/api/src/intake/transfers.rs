@@ -2,6 +2,10 @@
 //!
 //! Each file is a separate change: it happens as a whole or not at all, whatever happens to the others, and
 //! the answer has a result for each. The requests go to the log together, so that they share its flushes.
+//!
+//! Invariant: under an `Idempotency-Key` each file is changed once. Its change is remembered in the entry that
+//! makes it, so a request that is sent again after a crash continues where it was, and the answer to a request
+//! whose results are final is remembered as a whole.
 
 use std::collections::HashSet;
 
@@ -9,6 +13,8 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, to_json};
+use forebay_intake::digest::Digest;
+use forebay_intake::request::{Fingerprint, RequestKey};
 use forebay_intake::{Condition, FileCopy, Intake, IntakeError};
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
@@ -18,8 +24,7 @@ use utoipa::ToSchema;
 
 use super::answers::PartError;
 use super::files::{name_key, new_key};
-use super::{json, json_body, problem};
-use crate::idempotency;
+use super::{PartTurn, Turn, claim, json, json_body, part_turn, problem, remember, request_key};
 
 /// Maximum number of files of one request.
 pub(super) const FILES_MAX: usize = 1_000;
@@ -136,17 +141,56 @@ async fn transfer(
     headers: &HeaderMap,
     is_moved: bool,
 ) -> Result<Response, IntakeError> {
-    check_headers(headers)?;
-    let Transfers { files } = json_body::read(body, headers, intake.limits()).await?;
-    check_count(files.len())?;
-    let at_once = if are_independent(&files) { AT_ONCE } else { 1 };
-    let done = stream::iter(files).map(|file| async move {
-        let path = file.from.clone();
-        let put = transfer_one(intake, &file, is_moved).await;
-        let status = if is_moved { TransferStatus::Moved } else { TransferStatus::Copied };
-        result(path, put.map(|file| (status, Some(file))))
-    });
-    Ok(results(done.buffered(at_once).collect().await))
+    once(intake, body, headers, act(is_moved), async |json, key| {
+        let Transfers { files } = json_body::parse(json)?;
+        check_count(files.len())?;
+        let at_once = if are_independent(&files) { AT_ONCE } else { 1 };
+        let done = stream::iter(files).enumerate().map(|(at, file)| async move {
+            let path = file.from.clone();
+            let put = transfer_one(intake, &file, is_moved, key.map(|key| key.part(at))).await;
+            let status = if is_moved { TransferStatus::Moved } else { TransferStatus::Copied };
+            result(path, put.map(|file| (status, Some(file))))
+        });
+        Ok(done.buffered(at_once).collect().await)
+    })
+    .await
+}
+
+/// Carries out a request, unless it was answered before under its key.
+///
+/// * `change`: changes the files; takes the body, and the key if there is one.
+async fn once(
+    intake: &Intake,
+    body: Body,
+    headers: &HeaderMap,
+    act: &str,
+    change: impl AsyncFnOnce(&[u8], Option<&RequestKey>) -> Result<Vec<TransferResult>, IntakeError>,
+) -> Result<Response, IntakeError> {
+    let key = request_key(headers)?;
+    let keyed = claim(intake, headers).await?;
+    let body = json_body::bytes(body, headers, intake.limits()).await?;
+    let print = || Fingerprint::of(&[b"POST", act.as_bytes(), &body]).finish();
+    let (record, _held) = match keyed.turn(print)? {
+        Turn::Act(record, held) => (record, held),
+        Turn::Replay(answer) => return Ok(answer),
+    };
+    let results = change(&body, key.as_ref()).await?;
+    let is_failed = |result: &TransferResult| result.status == TransferStatus::Failed;
+    let may_pass = |result: &TransferResult| {
+        result.error.as_ref().is_some_and(|error| problem::may_pass(error.code))
+    };
+    let status = if results.iter().any(is_failed) { 207 } else { 200 };
+    let is_final = !results.iter().any(may_pass);
+    let answer = to_json(&TransferResults { results });
+    if let Some(record) = record.filter(|_| is_final) {
+        remember(intake, record, status, &answer).await?;
+    }
+    Ok(json(status, answer))
+}
+
+/// What a request does, for its fingerprint.
+fn act(is_moved: bool) -> &'static str {
+    if is_moved { "move" } else { "copy" }
 }
 
 /// Whether the order of the files makes no difference: no name is named twice.
@@ -160,18 +204,42 @@ async fn transfer_one(
     intake: &Intake,
     file: &Transfer,
     is_moved: bool,
+    part: Option<Digest>,
 ) -> Result<Value, IntakeError> {
+    let (from, to) = (&file.from, &file.to);
+    let print = Digest::of_parts(&[
+        act(is_moved).as_bytes(),
+        from.namespace.as_bytes(),
+        from.name.as_bytes(),
+        to.namespace.as_bytes(),
+        to.name.as_bytes(),
+        &[file.overwrite.into()],
+    ]);
+    let (record, _held) = match part_turn(intake, part, print).await? {
+        PartTurn::Act(record, held) => (record, held),
+        PartTurn::Answered(answer) => return Ok(file_of(&answer)),
+    };
     let copy = FileCopy {
-        from: name_key(&file.from.namespace, &file.from.name)?,
-        to: new_key(&file.to.namespace, &file.to.name)?,
+        from: name_key(&from.namespace, &from.name)?,
+        to: new_key(&to.namespace, &to.name)?,
         source: Condition::None,
         condition: if file.overwrite { Condition::None } else { Condition::Absent },
         comment: None,
         attributes: None,
-        idempotency: None,
+        idempotency: record,
     };
     let put = if is_moved { intake.rename(copy).await? } else { intake.copy(copy).await? };
     Ok(json!(FileAnswer::of(&put.file)))
+}
+
+/// The file of an answer that is remembered with a change: that of a `PUT`.
+fn file_of(answer: &[u8]) -> Value {
+    let mut file: Value = serde_json::from_slice(answer).unwrap_or_default();
+    if let Some(members) = file.as_object_mut() {
+        members.remove("status");
+        members.remove("replaced");
+    }
+    file
 }
 
 async fn delete_files(
@@ -179,21 +247,36 @@ async fn delete_files(
     body: Body,
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
-    check_headers(headers)?;
-    let Deletions { files } = json_body::read(body, headers, intake.limits()).await?;
-    check_count(files.len())?;
-    let done = stream::iter(files).map(|path| async move {
-        let deleted = match name_key(&path.namespace, &path.name) {
-            Ok(key) => intake.delete(&key, Condition::None, None).await,
-            Err(error) => Err(error),
-        };
-        let status = |deleted| match deleted {
-            true => TransferStatus::Deleted,
-            false => TransferStatus::Absent,
-        };
-        result(path, deleted.map(|deleted| (status(deleted.is_some()), None)))
-    });
-    Ok(results(done.buffered(AT_ONCE).collect().await))
+    once(intake, body, headers, "delete", async |json, key| {
+        let Deletions { files } = json_body::parse(json)?;
+        check_count(files.len())?;
+        let done = stream::iter(files).enumerate().map(|(at, path)| async move {
+            let deleted = delete_one(intake, &path, key.map(|key| key.part(at))).await;
+            let status = |deleted| match deleted {
+                true => TransferStatus::Deleted,
+                false => TransferStatus::Absent,
+            };
+            result(path, deleted.map(|deleted| (status(deleted), None)))
+        });
+        Ok(done.buffered(AT_ONCE).collect().await)
+    })
+    .await
+}
+
+/// Deletes a file; returns whether it existed.
+async fn delete_one(
+    intake: &Intake,
+    path: &FilePath,
+    part: Option<Digest>,
+) -> Result<bool, IntakeError> {
+    let key = name_key(&path.namespace, &path.name)?;
+    let print = [b"delete".as_slice(), path.namespace.as_bytes(), path.name.as_bytes()];
+    match part_turn(intake, part, Digest::of_parts(&print)).await? {
+        PartTurn::Answered(_) => Ok(true),
+        PartTurn::Act(record, _held) => {
+            Ok(intake.delete(&key, Condition::None, record).await?.is_some())
+        }
+    }
 }
 
 fn result(
@@ -211,20 +294,6 @@ fn result(
             TransferResult { namespace, name, status: TransferStatus::Failed, file: None, error }
         }
     }
-}
-
-/// 200 if every file was changed; 207 if one was not.
-fn results(results: Vec<TransferResult>) -> Response {
-    let failed = results.iter().any(|result| result.status == TransferStatus::Failed);
-    json(if failed { 207 } else { 200 }, to_json(&TransferResults { results }))
-}
-
-fn check_headers(headers: &HeaderMap) -> Result<(), IntakeError> {
-    if headers.contains_key(idempotency::HEADER) {
-        let text = "this request takes no Idempotency-Key: each of its files is a separate change";
-        return Err(IntakeError::rejected("idempotency_key", text));
-    }
-    Ok(())
 }
 
 fn check_count(count: usize) -> Result<(), IntakeError> {

@@ -256,12 +256,15 @@ pub(super) fn delete_files() -> Operation {
 
 fn results(operation: Operation) -> Operation {
     operation
+        .parameters([idempotency_key()])
         .json::<TransferResults>(200, "All of it was done")
         .json::<TransferResults>(207, "Some of it failed; each file has its result")
         .problems(&[
             (400, "The body is invalid"),
             (408, "The body was too slow"),
+            KEY_IN_USE,
             TOO_LARGE,
+            KEY_REUSED,
             STORAGE,
             FULL,
         ])

@@ -6,6 +6,7 @@ use axum::body::Body;
 use forebay_api::intake::router;
 use forebay_base::fs::sim::{Fault, SimFs};
 use forebay_intake::{Intake, IntakeOptions};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::support::{Answer, Form, MULTIPART, directory, noise, open, send, text};
@@ -129,6 +130,58 @@ async fn parts_of_a_batch_that_were_answered_survive_a_power_cut_at_any_operatio
         at += 1;
     }
     assert!(at > 5, "there were only {at} operations");
+}
+
+#[tokio::test]
+async fn a_move_with_a_key_moves_each_file_once_after_a_power_cut_at_any_operation() {
+    let setup = Setup::new(4);
+    let key = [("idempotency-key", "k")];
+    let pair = |n: usize| {
+        let name = n.to_string();
+        json!({"from": {"namespace": "n", "name": name}, "to": {"namespace": "m", "name": name}})
+    };
+    let body = json!({"files": (0..4).map(pair).collect::<Vec<_>>()}).to_string();
+    let mut at = 0;
+    loop {
+        std::fs::remove_dir_all(&setup.options.dir).unwrap_or_default();
+        let disk = setup.disk.fork();
+        let intake = setup.open(&disk);
+        for n in 0..4 {
+            assert_eq!(ask(&intake, "PUT", &format!("/v1/files/n/{n}"), "old").await.status, 201);
+        }
+        let begun = disk.operations();
+        disk.plan(begun + at, Fault::Stop);
+        let moved = send(router(&intake), "POST", "/v1/files/move", &key, body.clone()).await;
+        let ended = disk.operations() <= begun + at;
+        assert!(!ended || moved.status == 200, "{moved:?}");
+        intake.close().unwrap_or_default();
+        drop(intake);
+        let intake = setup.open(&disk.power_off(at));
+        let mut again = Vec::new();
+        for n in 0..4 {
+            let path = format!("/v1/files/n/{n}");
+            if ask(&intake, "GET", &path, "").await.status == 404 {
+                again.push(n);
+                assert_eq!(ask(&intake, "PUT", &path, "new").await.status, 201);
+            }
+        }
+        let sent = send(router(&intake), "POST", "/v1/files/move", &key, body.clone()).await;
+        assert_eq!(sent.status, 200, "operation {at}: {sent:?}");
+        for n in 0..4 {
+            let target = ask(&intake, "GET", &format!("/v1/files/m/{n}"), "").await;
+            assert!(target.status == 200 && target.body == "old", "operation {at}: {target:?}");
+            let source = ask(&intake, "GET", &format!("/v1/files/n/{n}"), "").await;
+            let expected = if again.contains(&n) { (200, "new") } else { (404, "") };
+            assert_eq!(source.status, expected.0, "operation {at}: {n}");
+            assert!(source.status == 404 || source.body == expected.1, "operation {at}: {n}");
+        }
+        intake.close().unwrap();
+        if ended {
+            break;
+        }
+        at += 1;
+    }
+    assert!(at > 3, "there were only {at} operations");
 }
 
 /// The parts that a batch's answer says are stored; every other has an error.

@@ -10,4 +10,5 @@ mod faults;
 mod hostile;
 mod search;
 pub(crate) mod support;
+mod transfers;
 mod truth;
