@@ -36,6 +36,10 @@ pub(super) struct StatisticsAnswer<'a> {
     media_types: Vec<MediaType<'a>>,
     /// Files of all other media types.
     other_media_types: Sums,
+    /// Files by namespace, those with the most bytes first, at most 100.
+    namespaces: Vec<OfNamespace<'a>>,
+    /// Files of all other namespaces.
+    other_namespaces: Sums,
     /// Files by size, ascending; classes without files are absent.
     sizes: Vec<Sizes>,
     /// When the oldest name was given, RFC 3339; null without files.
@@ -68,6 +72,16 @@ struct MediaType<'a> {
     sums: Sums,
 }
 
+/// Files of a namespace.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileNamespaceSums)]
+struct OfNamespace<'a> {
+    /// The namespace.
+    namespace: &'a str,
+    #[serde(flatten)]
+    sums: Sums,
+}
+
 /// Files of a class of sizes.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = FileSizeClass)]
@@ -90,6 +104,7 @@ impl<'a> StatisticsAnswer<'a> {
     fn of(found: &'a FileStatistics) -> Self {
         let categories = found.categories.iter();
         let types = found.media_types.iter();
+        let namespaces = found.namespaces.iter();
         let sizes = found.sizes.iter();
         Self {
             files: found.all.files,
@@ -103,6 +118,10 @@ impl<'a> StatisticsAnswer<'a> {
                 .map(|(mime, sums)| MediaType { mime, sums: Sums::of(*sums) })
                 .collect(),
             other_media_types: Sums::of(found.other_media_types),
+            namespaces: namespaces
+                .map(|(namespace, sums)| OfNamespace { namespace, sums: Sums::of(*sums) })
+                .collect(),
+            other_namespaces: Sums::of(found.other_namespaces),
             sizes: sizes
                 .map(|class| Sizes {
                     size_min: class.size_min,

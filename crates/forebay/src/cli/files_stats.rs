@@ -66,6 +66,18 @@ fn lines(found: &Value) -> Vec<String> {
     if others["files"].as_u64() != Some(0) {
         add("other types", sums(&others["files"], &others["bytes"]));
     }
+    let namespaces = found["namespaces"].as_array().map_or(&[][..], Vec::as_slice);
+    let others = &found["other_namespaces"];
+    // A selection in one namespace is the first line.
+    if namespaces.len() > 1 {
+        for of in namespaces {
+            let namespace = shown(of["namespace"].as_str().unwrap_or_default());
+            add(&format!("namespace {namespace}"), sums(&of["files"], &of["bytes"]));
+        }
+        if others["files"].as_u64() != Some(0) {
+            add("other namespaces", sums(&others["files"], &others["bytes"]));
+        }
+    }
     for of in found["sizes"].as_array().into_iter().flatten() {
         let most = of["size_max"].as_u64().unwrap_or(0);
         let name = match most.checked_add(1) {
@@ -102,10 +114,13 @@ mod tests {
         class["size_max"] = json!(4_194_303);
         let mut pdf = of(1, 3_145_728);
         pdf["mime"] = json!("application/pdf");
+        let named =
+            |namespace: &str| json!({"namespace": namespace, "files": 1, "bytes": 3_145_728});
         let found = json!({
             "files": 1, "bytes": 3_145_728, "different_files": 1, "different_bytes": 3_145_728,
             "versions": 0, "version_bytes": 0, "categories": {"document": of(1, 3_145_728)},
             "media_types": [pdf], "other_media_types": of(0, 0), "sizes": [class],
+            "namespaces": [named("m"), named("n")], "other_namespaces": of(0, 0),
             "oldest": "2026-01-01T00:00:00Z", "newest": null,
             "largest": [{"namespace": "n", "name": "a\u{1b}b", "size": 3_145_728}],
         });
@@ -116,6 +131,8 @@ mod tests {
             row("different contents"),
             row("category document"),
             row("type application/pdf"),
+            row("namespace m"),
+            row("namespace n"),
             row("smaller than 4.0MiB"),
             "oldest   2026-01-01T00:00:00Z".to_owned(),
             format!("largest  {:>12}  n/a\\u{{1b}}b", "3.0MiB"),

@@ -33,10 +33,12 @@ use crate::error::{CatalogueError, CatalogueFault};
 
 /// Contents whose digests are in memory at once: about 35 MB.
 const CONTENTS_MAX: usize = 900_000;
-/// Media types that are counted by themselves. Further ones are counted together.
-const TYPES_MAX: usize = 4_096;
+/// Media types, and namespaces, that are counted by themselves. Further ones are counted together.
+const GROUPS_MAX: usize = 4_096;
 /// Media types in the result.
 const TYPES_SHOWN: usize = 20;
+/// Namespaces in the result.
+const NAMESPACES_SHOWN: usize = 100;
 /// Largest files in the result.
 const LARGEST: usize = 10;
 
@@ -86,6 +88,10 @@ pub struct FileStatistics {
     pub media_types: Vec<(String, FileSums)>,
     /// The files of all other media types.
     pub other_media_types: FileSums,
+    /// By namespace, those with the most bytes first, at most 100.
+    pub namespaces: Vec<(String, FileSums)>,
+    /// The files of all other namespaces.
+    pub other_namespaces: FileSums,
     /// By size, ascending; classes without files are left out.
     pub sizes: Vec<SizeClass>,
     /// When the oldest name was given, in milliseconds since 1970.
@@ -101,21 +107,52 @@ pub struct FileStatistics {
 pub(super) struct Most {
     /// Contents.
     pub(super) contents: usize,
-    /// Media types.
-    pub(super) types: usize,
+    /// Media types, and namespaces.
+    pub(super) groups: usize,
 }
 
 impl Default for Most {
     fn default() -> Self {
-        Self { contents: CONTENTS_MAX, types: TYPES_MAX }
+        Self { contents: CONTENTS_MAX, groups: GROUPS_MAX }
+    }
+}
+
+/// Sums by name: those of the first names, and that of all others.
+struct Groups {
+    named: foldhash::HashMap<String, FileSums>,
+    named_max: usize,
+    others: FileSums,
+}
+
+impl Groups {
+    fn new(named_max: usize) -> Self {
+        Self { named: foldhash::HashMap::default(), named_max, others: FileSums::default() }
+    }
+
+    fn add(&mut self, name: &str, size: u64) {
+        let has_room = self.named.len() < self.named_max;
+        match self.named.get_mut(name) {
+            Some(known) => known.add(size),
+            None if has_room => self.named.entry(name.to_owned()).or_default().add(size),
+            None => self.others.add(size),
+        }
+    }
+
+    /// Those with the most bytes, and the sum of all others.
+    fn finish(self, shown: usize) -> (Vec<(String, FileSums)>, FileSums) {
+        let mut named: Vec<_> = self.named.into_iter().collect();
+        named.sort_by(|(a, x), (b, y)| (y.bytes, y.files).cmp(&(x.bytes, x.files)).then(a.cmp(b)));
+        let rest = named.split_off(named.len().min(shown));
+        let others = rest.into_iter().fold(self.others, |others, (_, sums)| others.and(sums));
+        (named, others)
     }
 }
 
 /// Adds up the files.
 struct Sums<'s> {
     sums: FileStatistics,
-    types: foldhash::HashMap<String, FileSums>,
-    types_max: usize,
+    types: Groups,
+    namespaces: Groups,
     /// By the number of the class.
     sizes: BTreeMap<u32, FileSums>,
     largest: First<'s>,
@@ -138,14 +175,8 @@ impl Take for Sums<'_> {
         sums.oldest_ms = Some(sums.oldest_ms.map_or(ms, |oldest| oldest.min(ms)));
         sums.newest_ms = Some(sums.newest_ms.map_or(ms, |newest| newest.max(ms)));
         self.sizes.entry(class(size)).or_default().add(size);
-        let mime = std::str::from_utf8(text(row, 5)?)
-            .map_err(|_| damaged("a media type is not UTF-8".to_owned()))?;
-        let has_room = self.types.len() < self.types_max;
-        match self.types.get_mut(mime) {
-            Some(known) => known.add(size),
-            None if has_room => self.types.entry(mime.to_owned()).or_default().add(size),
-            None => sums.other_media_types.add(size),
-        }
+        self.types.add(utf8(row, 5, "a media type")?, size);
+        self.namespaces.add(utf8(row, 0, "a namespace")?, size);
         self.largest.take(hasher, row)?;
         self.contents.take(hasher, row)
     }
@@ -155,12 +186,8 @@ impl Sums<'_> {
     /// What was added up, but for contents that were not looked at.
     fn finish(self) -> FileStatistics {
         let mut sums = self.sums;
-        let mut types: Vec<_> = self.types.into_iter().collect();
-        types.sort_by(|(a, x), (b, y)| (y.bytes, y.files).cmp(&(x.bytes, x.files)).then(a.cmp(b)));
-        for (_, others) in types.split_off(types.len().min(TYPES_SHOWN)) {
-            sums.other_media_types = sums.other_media_types.and(others);
-        }
-        sums.media_types = types;
+        (sums.media_types, sums.other_media_types) = self.types.finish(TYPES_SHOWN);
+        (sums.namespaces, sums.other_namespaces) = self.namespaces.finish(NAMESPACES_SHOWN);
         sums.sizes = self.sizes.into_iter().map(|(number, sums)| sized(number, sums)).collect();
         sums.largest = self.largest.into_files();
         sums.different = self.contents.sums();
@@ -249,6 +276,11 @@ impl Take for Versions<'_> {
     }
 }
 
+/// The text of a column.
+fn utf8<'r>(row: &'r Row<'_>, column: usize, what: &str) -> Checked<&'r str> {
+    std::str::from_utf8(text(row, column)?).map_err(|_| damaged(format!("{what} is not UTF-8")))
+}
+
 fn damaged(found: String) -> CatalogueFault {
     CatalogueFault::Damaged { found }
 }
@@ -290,8 +322,8 @@ pub(super) fn statistics(
     let largest = Sorted::by(FileOrder::Largest, None);
     let sums = Sums {
         sums: FileStatistics::default(),
-        types: foldhash::HashMap::default(),
-        types_max: most.types,
+        types: Groups::new(most.groups),
+        namespaces: Groups::new(most.groups),
         sizes: BTreeMap::new(),
         largest: First::new(&largest, LARGEST),
         contents: contents(0..END),

@@ -225,6 +225,9 @@ async fn statistics_count_contents_once_and_what_was_deleted_or_replaced_not_at_
     let all = ask("").await.json();
     let members = ["files", "bytes", "versions", "version_bytes"];
     assert_eq!(counts(&all, &members), [4, 22, 1, 3], "{all}");
+    let of = |namespace: &str, files, bytes| json!({"namespace": namespace, "files": files, "bytes": bytes});
+    assert_eq!(all["namespaces"], json!([of("statistics", 3, 18), of("kept", 1, 4)]));
+    assert_eq!(all["other_namespaces"], json!({"files": 0, "bytes": 0}));
     assert_eq!(ask("namespace=statistics&prefix=b/").await.json()["files"], 1);
     assert_eq!(ask("size_min=5").await.json()["bytes"], 10);
     let none = ask("namespace=none").await.json();

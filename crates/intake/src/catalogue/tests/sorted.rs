@@ -1,5 +1,7 @@
 //! Sorted listings and statistics against a plain list.
 
+use std::collections::BTreeSet;
+
 use forebay_base::waiting::{Gone, Waiting};
 
 use super::*;
@@ -188,12 +190,12 @@ proptest! {
         steps in proptest::collection::vec((given(), any::<bool>()), 0..80),
         filter in filters(),
         contents in 1usize..4,
-        types in 1usize..4,
+        groups in 1usize..4,
     ) {
         let (_dir, reader, files, versions) = filled(&steps);
         let gone = Gone::default();
         let found = reader.ask("test", |connection| {
-            statistics(connection, &filter, Most { contents, types }, &gone)
+            statistics(connection, &filter, Most { contents, groups }, &gone)
         });
         let found = found.unwrap();
         let mut selected: Vec<_> =
@@ -221,7 +223,15 @@ proptest! {
         }
         let by_type = found.media_types.iter().map(|(_, of)| of.files).sum::<u64>();
         prop_assert_eq!(by_type + found.other_media_types.files, found.all.files);
-        prop_assert!(types < 3 || found.other_media_types.files == 0);
+        prop_assert!(groups < 3 || found.other_media_types.files == 0);
+        for (namespace, of) in &found.namespaces {
+            let of_it = selected.iter().filter(|file| file.namespace.as_str() == namespace);
+            prop_assert_eq!(*of, sums(&mut of_it.map(|file| file.size)));
+        }
+        let named = found.namespaces.iter().map(|(_, of)| of.files).sum::<u64>();
+        prop_assert_eq!(named + found.other_namespaces.files, found.all.files);
+        let namespaces: BTreeSet<_> = selected.iter().map(|file| &file.namespace).collect();
+        prop_assert_eq!(found.namespaces.len(), namespaces.len().min(groups));
         for class in &found.sizes {
             let range = class.size_min..=class.size_max;
             let of_it = selected.iter().filter(|file| range.contains(&file.size));
