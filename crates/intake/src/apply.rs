@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
 use forebay_log::{CommitError, Log, Lsn};
+use parking_lot::MutexGuard;
 
 use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change, FileRecord};
@@ -28,14 +29,16 @@ use crate::format::{
     Amended, BlobPlace, Delete, DocumentChange, DocumentCommit, DocumentsDropped, Entry, FileMove,
     FilePut, NamespaceChange, NewestErased, Outcome, VersionsErased,
 };
+use crate::pace::Pace;
+use crate::pending::Pending;
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
 /// Maximum number of changes in one transaction.
 pub(crate) const BATCH: usize = 32_768;
-/// Changes processed while the queue is locked: requests wait for this lock.
-const STEP: usize = 256;
+/// Changes processed while the queue is locked: requests wait for this lock, and have it in between.
+const STEP: usize = 64;
 /// How long a change waits for others to join its batch.
 const GATHER: Duration = Duration::from_millis(250);
 /// How often remembered requests are checked for old ones.
@@ -57,9 +60,10 @@ impl Applier {
         view: Arc<ViewQueue>,
     ) -> std::io::Result<Self> {
         let run = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("intake-apply".into())
-            .spawn(move || Worker { shared: run, catalogue, view, forgot: Instant::now() }.run())?;
+        let thread = std::thread::Builder::new().name("intake-apply".into()).spawn(move || {
+            let (pace, forgot) = (Pace::default(), Instant::now());
+            Worker { shared: run, catalogue, view, pace, forgot }.run();
+        })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -85,14 +89,28 @@ struct Worker {
     shared: Arc<Shared>,
     catalogue: Catalogue,
     view: Arc<ViewQueue>,
+    pace: Pace,
     forgot: Instant,
+}
+
+/// What the applier does next.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// It stops afterwards.
+    is_last: bool,
+    /// A caller waits for it.
+    is_urgent: bool,
 }
 
 impl Worker {
     fn run(mut self) {
+        let shared = self.shared.clone();
+        if let Err(error) = self.catalogue.set_pace(&self.pace, move || shared.is_urgent()) {
+            tracing::warn!(error = %chain(&error), "the catalogue is written without pauses");
+        }
         loop {
-            let stopping = self.gather();
-            match self.apply_oldest().and_then(|applied| self.watch(applied)) {
+            let Turn { is_last: stopping, is_urgent } = self.gather();
+            match self.apply_oldest(is_urgent).and_then(|applied| self.watch(applied)) {
                 Ok(0) if stopping => {
                     self.close();
                     return;
@@ -128,21 +146,21 @@ impl Worker {
         }
     }
 
-    /// Waits for a batch, an urgent request, or [`GATHER`]. Returns whether to stop afterwards.
-    fn gather(&self) -> bool {
+    /// Waits for a batch, an urgent request, or [`GATHER`].
+    fn gather(&self) -> Turn {
         let deadline = Instant::now() + FORGET_EVERY;
         let mut first_seen: Option<Instant> = None;
         let mut orders = self.shared.applier.lock();
         loop {
             // Never hold both locks: pushers hold the queue's and notify without this one.
-            let queued =
-                parking_lot::MutexGuard::unlocked(&mut orders, || self.shared.pending.lock().len());
+            let queued = MutexGuard::unlocked(&mut orders, || self.shared.pending.lock().len());
             let now = Instant::now();
             if queued > 0 {
                 let since = *first_seen.get_or_insert(now);
                 if queued >= BATCH || orders.hurry || orders.stop || now - since >= GATHER {
+                    let is_urgent = orders.stop || orders.hurry || queued >= BATCH;
                     orders.hurry = false;
-                    return orders.stop;
+                    return Turn { is_last: orders.stop, is_urgent };
                 }
                 self.shared.work.wait_until(&mut orders, since + GATHER);
             } else {
@@ -151,20 +169,36 @@ impl Worker {
                     self.shared
                         .work
                         .wait_for(&mut orders, if stalled { GATHER } else { Duration::ZERO });
-                    return orders.stop;
+                    return Turn { is_last: orders.stop, is_urgent: true };
                 }
                 if self.shared.work.wait_for(&mut orders, GATHER).timed_out() {
-                    return orders.stop;
+                    return Turn { is_last: orders.stop, is_urgent: true };
                 }
             }
         }
     }
 
-    fn apply_oldest(&mut self) -> Result<usize, Stopped> {
+    /// Applies what is queued, up to a batch.
+    fn apply_oldest(&mut self, is_urgent: bool) -> Result<usize, Stopped> {
         let most = self.retry_log()?;
+        self.pace.begin(is_urgent);
+        let applied = self.apply_up_to(most);
+        self.pace.end();
+        applied
+    }
+
+    /// Lets requests have the queue's lock, and pauses if it is time for it.
+    fn step(&self, pending: MutexGuard<'_, Pending>) {
+        MutexGuard::unlock_fair(pending);
+        self.pace.step(|| self.shared.is_urgent());
+    }
+
+    fn apply_up_to(&mut self, most: Option<Lsn>) -> Result<usize, Stopped> {
         let mut changes = Vec::new();
         let end = loop {
-            let (more, end) = self.shared.pending.lock().take_up(&mut changes, BATCH, STEP, most);
+            let pending = self.shared.pending.lock();
+            let (more, end) = pending.take_up(&mut changes, BATCH, STEP, most);
+            self.step(pending);
             if !more {
                 break end;
             }
@@ -176,7 +210,9 @@ impl Worker {
         crate::meters::applied(changes.len(), started.elapsed());
         let mut left = changes.len();
         while left > STEP {
-            self.shared.pending.lock().applied(STEP);
+            let mut pending = self.shared.pending.lock();
+            pending.applied(STEP);
+            self.step(pending);
             left -= STEP;
         }
         {

@@ -42,6 +42,7 @@ pub mod names;
 mod opening;
 mod operations;
 pub mod options;
+mod pace;
 mod pending;
 pub mod pieces;
 mod quotas;

@@ -190,6 +190,12 @@ impl Shared {
         self.log.committed(end).await.map_err(IntakeError::Commit)
     }
 
+    /// Whether the applier must not pause: a caller waits for it, or it stops.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let orders = self.applier.lock();
+        orders.hurry || orders.stop
+    }
+
     /// Asks the applier to apply the changes it has without gathering more.
     pub(crate) fn hurry(&self) {
         self.applier.lock().hurry = true;

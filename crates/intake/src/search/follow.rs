@@ -32,6 +32,7 @@ use crate::format::{
     Amended, BlobPlace, DecodeError, Delete, Entry, FileMove, FilePut, NewestErased,
 };
 use crate::names::{FileName, Namespace};
+use crate::pace::Pace;
 use crate::shared::Shared;
 use crate::space::{RETRY_AFTER, catalogue_passes};
 
@@ -57,8 +58,15 @@ pub(crate) struct Follower {
 impl Follower {
     /// Opens the index and follows the log. An index that cannot be opened now is tried again later.
     pub(crate) fn start(shared: Arc<Shared>, search: Arc<Search>) -> std::io::Result<Self> {
-        let mut worker =
-            Worker { shared, search: search.clone(), store: None, seen: Lsn(0), begun: None };
+        let mut worker = Worker {
+            shared,
+            search: search.clone(),
+            store: None,
+            pace: Pace::default(),
+            is_awaited: false,
+            seen: Lsn(0),
+            begun: None,
+        };
         if let Err(error) = worker.open() {
             worker.report(&error);
         }
@@ -136,6 +144,9 @@ struct Worker {
     shared: Arc<Shared>,
     search: Arc<Search>,
     store: Option<Store>,
+    pace: Pace,
+    /// A caller waits for the target.
+    is_awaited: bool,
     /// Position up to which entries were looked at; the index's own is at most this.
     seen: Lsn,
     /// When the log was last followed.
@@ -157,7 +168,12 @@ impl Worker {
         while let Some(target) = self.wait() {
             let done = match self.store {
                 None => self.open(),
-                Some(_) => self.follow(target),
+                Some(_) => {
+                    self.pace.begin(self.is_awaited || self.search.is_urgent());
+                    let followed = self.follow(target);
+                    self.pace.end();
+                    followed
+                }
             };
             match done {
                 Ok(()) => self.clear_report(),
@@ -193,7 +209,7 @@ impl Worker {
                             self.search.work.wait_until(&mut orders, due);
                         }
                         _ if is_behind => {
-                            orders.is_awaited = false;
+                            self.is_awaited = std::mem::take(&mut orders.is_awaited);
                             self.begun = Some(Instant::now());
                             return Some(orders.target);
                         }
@@ -226,7 +242,7 @@ impl Worker {
         {
             opened = Opened::Unusable("it has seen entries that the log does not have".to_owned());
         }
-        let store = match opened {
+        let mut store = match opened {
             Opened::Current(store) => store,
             Opened::Unusable(reason) => {
                 tracing::warn!(%reason, "the search index is built again from the log");
@@ -240,6 +256,8 @@ impl Worker {
                 }
             }
         };
+        let search = self.search.clone();
+        store.set_pace(&self.pace, move || search.is_urgent()).map_err(Stopped::Index)?;
         let readers = Readers::open(path.clone()).map_err(Stopped::Index)?;
         self.seen = Lsn(store.state().position).max(log.start());
         self.publish(store.state());
@@ -299,6 +317,7 @@ impl Worker {
             if self.is_stopping() {
                 break;
             }
+            self.pace.step(|| self.search.is_urgent());
         }
         if !batch.changes.is_empty() {
             self.apply(batch, end)?;

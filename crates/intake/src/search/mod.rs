@@ -196,6 +196,12 @@ impl Search {
         })
     }
 
+    /// Whether the thread must not pause: a caller waits for it, or it stops.
+    fn is_urgent(&self) -> bool {
+        let orders = self.orders.lock();
+        orders.stop || orders.is_awaited
+    }
+
     /// Announces that the catalogue has applied the log up to `end`. Never waits for the index.
     pub(crate) fn announce(&self, end: Lsn) {
         let mut orders = self.orders.lock();

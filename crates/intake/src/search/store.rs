@@ -15,6 +15,7 @@ use crate::catalogue::FileRecord;
 use crate::classify::Category;
 use crate::error::CatalogueFault;
 use crate::names::Namespace;
+use crate::pace::Pace;
 
 /// A change to the index.
 #[derive(Debug)]
@@ -72,6 +73,18 @@ impl Store {
             Err(fault) if fault.is_damage() => Ok(Opened::Unusable(fault.to_string())),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Makes changes pause between their steps, as `pace` says.
+    ///
+    /// # Errors
+    /// What SQLite said.
+    pub(super) fn set_pace(
+        &mut self,
+        pace: &Pace,
+        is_urgent: impl Fn() -> bool + Send + 'static,
+    ) -> Checked<()> {
+        Ok(pace.attach(&mut self.connection, is_urgent)?)
     }
 
     /// What it says of itself.

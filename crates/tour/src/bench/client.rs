@@ -56,6 +56,8 @@ pub(super) enum Until {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     pub(super) per_second: f64,
+    /// Before it, while a server that has just started warms up: made and checked, but not timed.
+    pub(super) warming: Duration,
     pub(super) lasting: Duration,
 }
 
@@ -67,7 +69,7 @@ impl Pace {
             clippy::cast_sign_loss,
             reason = "a count of requests"
         )]
-        let count = (self.per_second * self.lasting.as_secs_f64()) as u64;
+        let count = (self.per_second * (self.warming + self.lasting).as_secs_f64()) as u64;
         count.max(1)
     }
 
@@ -140,8 +142,8 @@ fn run(
             .collect();
         let mut load = Load::default();
         for task in tasks {
-            let latencies = task.await.context("a connection failed")??;
-            load.done += latencies.len() as u64;
+            let (done, latencies) = task.await.context("a connection failed")??;
+            load.done += done;
             load.latencies_us.extend(latencies);
         }
         load.took = begun.elapsed();
@@ -158,8 +160,8 @@ async fn connection(
     next: Rc<Cell<u64>>,
     request: Rc<impl Fn(u64, &mut Vec<u8>)>,
     check: Rc<impl Fn(u64, u16, &[u8]) -> anyhow::Result<()>>,
-) -> anyhow::Result<Vec<u32>> {
-    let mut latencies = Vec::new();
+) -> anyhow::Result<(u64, Vec<u32>)> {
+    let (mut done, mut latencies) = (0, Vec::new());
     let mut out = Vec::with_capacity(8_192);
     let mut answer = vec![0; ANSWER_SIZE_MAX];
     loop {
@@ -169,7 +171,7 @@ async fn connection(
             Until::Requests(count) => number >= first + count,
         };
         if over {
-            return Ok(latencies);
+            return Ok((done, latencies));
         }
         next.set(number + 1);
         out.clear();
@@ -184,7 +186,11 @@ async fn connection(
         };
         stream.write_all(&out).await.context("cannot send")?;
         let (status, body, size) = read_answer(&mut stream, &mut answer).await?;
-        latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let took = u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX);
+        done += 1;
+        if pace.is_none_or(|pace| pace.due(number - first) >= pace.warming) {
+            latencies.push(took);
+        }
         let body = answer.get(body..size).context("a response ended early")?;
         check(number, status, body)?;
     }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
@@ -13,6 +14,9 @@ use crate::child::Server;
 
 /// The part of the highest rate that is sent.
 const SHARE: f64 = 0.7;
+
+/// How long the new server of a round has this load before it is measured.
+const WARMING: Duration = Duration::from_millis(500);
 
 /// Measures each round with a new server, beside the flushes of the bare disk.
 ///
@@ -41,7 +45,8 @@ pub(super) fn measure(
                 }
                 anyhow::Ok(())
             });
-            let pace = Pace { per_second: highest * SHARE, lasting: plan.lasting };
+            let (per_second, lasting) = (highest * SHARE, plan.lasting);
+            let pace = Pace { per_second, warming: WARMING, lasting };
             let load =
                 drive_paced(server.address(), plan.connections, pace, put_request("bench"), stored);
             stop.store(true, Ordering::Relaxed);

@@ -107,7 +107,7 @@ pub(in crate::bench) const FIGURES: [(&str, &str); 85] = [
     ("fdatasync_p99_us", "99th percentile of an append of 4 KiB and its flush"),
     (
         "put_4k_beside_1g_p50_us",
-        "median time of durable PUTs at 70 % of their rate beside large uploads, from when each was due",
+        "median time of durable PUTs at 70 % of their rate beside large uploads, from when each was due, after half a second of the same",
     ),
     ("put_4k_beside_1g_p99_us", "99th percentile of that"),
     ("s3_put_4k_per_s", "durable uploads of 4 KiB per second over S3, signed (version 4)"),
