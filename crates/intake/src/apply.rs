@@ -105,7 +105,7 @@ struct Turn {
 impl Worker {
     fn run(mut self) {
         let shared = self.shared.clone();
-        if let Err(error) = self.catalogue.set_pace(&self.pace, move || shared.is_urgent()) {
+        if let Err(error) = self.catalogue.set_pace(&self.pace, move |pause| shared.pause(pause)) {
             tracing::warn!(error = %chain(&error), "the catalogue is written without pauses");
         }
         loop {
@@ -190,7 +190,7 @@ impl Worker {
     /// Lets requests have the queue's lock, and pauses if it is time for it.
     fn step(&self, pending: MutexGuard<'_, Pending>) {
         MutexGuard::unlock_fair(pending);
-        self.pace.step(|| self.shared.is_urgent());
+        self.pace.step(|pause| self.shared.pause(pause));
     }
 
     fn apply_up_to(&mut self, most: Option<Lsn>) -> Result<usize, Stopped> {

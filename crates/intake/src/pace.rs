@@ -5,8 +5,8 @@
 //! thread that keeps up works in short stretches, with pauses that leave most of the time to others. SQLite
 //! calls it in between, since one transaction is one call for everything else.
 //!
-//! Invariants: there is no pause while a caller waits for the view, and while it stops; the pauses of one piece
-//! of work last at most [`PAUSES_MAX`] together, so that a view which is far behind is hardly later; one pause
+//! Invariants: there is no pause while a caller waits for the view, and while it stops, and one that has begun
+//! ends then; the pauses of one piece of work last at most [`PAUSES_MAX`] together, so that a view which is far behind is hardly later; one pause
 //! lasts at most [`PAUSE_MAX`].
 
 use std::sync::Arc;
@@ -42,15 +42,15 @@ struct State {
 impl Pace {
     /// Makes every statement of a connection pause between its steps.
     ///
-    /// * `is_urgent`: whether to go on without.
+    /// * `pause`: pauses for a time, or until the work becomes urgent; returns whether it is.
     pub(crate) fn attach(
         &self,
         connection: &mut Connection,
-        is_urgent: impl Fn() -> bool + Send + 'static,
+        pause: impl Fn(Duration) -> bool + Send + 'static,
     ) -> rusqlite::Result<()> {
         let pace = self.clone();
         let step = move || {
-            pace.step(&is_urgent);
+            pace.step(&pause);
             false
         };
         connection.progress_handler(STEPS, Some(step))
@@ -68,16 +68,17 @@ impl Pace {
     }
 
     /// Pauses if a stretch is over, unless the work has become urgent.
-    pub(crate) fn step(&self, is_urgent: impl FnOnce() -> bool) {
+    ///
+    /// * `pause`: as for [`Pace::attach`].
+    pub(crate) fn step(&self, pause: impl FnOnce(Duration) -> bool) {
         let State { begun: Some(begun), left } = *self.0.lock() else { return };
-        let Some(pause) = pause_after(begun.elapsed()) else { return };
-        let pause = pause.min(left);
-        if pause.is_zero() || is_urgent() {
+        let Some(due) = pause_after(begun.elapsed()) else { return };
+        let due = due.min(left);
+        if due.is_zero() || pause(due) {
             self.end();
-            return;
+        } else {
+            *self.0.lock() = State { begun: Some(Instant::now()), left: left - due };
         }
-        std::thread::sleep(pause);
-        *self.0.lock() = State { begun: Some(Instant::now()), left: left - pause };
     }
 }
 
@@ -101,12 +102,12 @@ mod tests {
 
     #[test]
     fn work_that_is_or_becomes_urgent_does_not_pause_and_loses_nothing() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = asked.clone();
+        let pauses = Arc::new(AtomicUsize::new(0));
+        let counted = pauses.clone();
         let mut connection = Connection::open_in_memory().unwrap();
         let pace = Pace::default();
-        let is_urgent = move || counted.fetch_add(1, Ordering::Relaxed) > 0;
-        pace.attach(&mut connection, is_urgent).unwrap();
+        let pause = move |_| counted.fetch_add(1, Ordering::Relaxed) > 0;
+        pace.attach(&mut connection, pause).unwrap();
         // Long enough for several stretches.
         let sum = || {
             let sql =
@@ -114,13 +115,13 @@ mod tests {
                        SELECT sum(i) FROM n";
             connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
         };
-        for (is_urgent, asked_times) in [(true, 0), (false, 2)] {
+        for (is_urgent, count) in [(true, 0), (false, 2)] {
             pace.begin(is_urgent);
             assert_eq!(sum(), 45_000_150_000);
-            assert_eq!(asked.load(Ordering::Relaxed), asked_times);
+            assert_eq!(pauses.load(Ordering::Relaxed), count);
             pace.end();
         }
         assert_eq!(sum(), 45_000_150_000);
-        assert_eq!(asked.load(Ordering::Relaxed), 2, "after the work there are no pauses");
+        assert_eq!(pauses.load(Ordering::Relaxed), 2, "after the work there are no pauses");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
 use forebay_log::{Log, Lsn, ReadError};
@@ -190,10 +190,17 @@ impl Shared {
         self.log.committed(end).await.map_err(IntakeError::Commit)
     }
 
-    /// Whether the applier must not pause: a caller waits for it, or it stops.
-    pub(crate) fn is_urgent(&self) -> bool {
-        let orders = self.applier.lock();
-        orders.hurry || orders.stop
+    /// Pauses the applier for a time, or until a caller waits for it or it has to stop. Returns whether one
+    /// does.
+    pub(crate) fn pause(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut orders = self.applier.lock();
+        loop {
+            let is_urgent = orders.hurry || orders.stop;
+            if is_urgent || self.work.wait_until(&mut orders, until).timed_out() {
+                return is_urgent;
+            }
+        }
     }
 
     /// Asks the applier to apply the changes it has without gathering more.

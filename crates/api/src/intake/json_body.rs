@@ -19,7 +19,7 @@ const SIZE_MAX: usize = 1 << 20;
 /// Reads and parses a body that may be empty.
 ///
 /// # Errors
-/// Those of [`bytes`] and [`parse`].
+/// Those of [`bytes()`] and [`parse`].
 pub(super) async fn read_optional<T: DeserializeOwned + Default>(
     body: Body,
     headers: &HeaderMap,

@@ -4,6 +4,7 @@
 //! follow every row.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use forebay_base::rows::RowHasher;
 use rusqlite::{Connection, Statement, params};
@@ -15,12 +16,29 @@ use super::rows::{
 };
 use super::state::State;
 use super::{
-    Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord, NamespaceRecord,
-    VersionRecord,
+    Answered, AppliedChange, BlobLocation, BlobRecord, Catalogue, Change, FileRecord,
+    NamespaceRecord, VersionRecord,
 };
 use crate::attributes::Attributes;
 use crate::digest::Digest;
+use crate::error::CatalogueError;
 use crate::names::{FileName, Namespace};
+use crate::pace::Pace;
+
+impl Catalogue {
+    /// Makes changes pause between their steps, as `pace` says.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub(crate) fn set_pace(
+        &mut self,
+        pace: &Pace,
+        pause: impl Fn(Duration) -> bool + Send + 'static,
+    ) -> Result<(), CatalogueError> {
+        let attached = pace.attach(&mut self.connection, pause);
+        attached.map_err(|source| CatalogueError::new("pace the catalogue", source))
+    }
+}
 
 /// Applies changes in log order.
 pub(super) fn apply(

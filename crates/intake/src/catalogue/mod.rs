@@ -52,7 +52,6 @@ use crate::digest::Digest;
 use crate::error::{CatalogueError, CatalogueFault};
 use crate::format::IdempotencyRecord;
 use crate::names::{FileName, Namespace};
-use crate::pace::Pace;
 use crate::pending::NameKey;
 
 pub use browse::{Browse, Browsed};
@@ -290,19 +289,6 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Makes changes pause between their steps, as `pace` says.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub(crate) fn set_pace(
-        &mut self,
-        pace: &Pace,
-        is_urgent: impl Fn() -> bool + Send + 'static,
-    ) -> Result<(), CatalogueError> {
-        let attached = pace.attach(&mut self.connection, is_urgent);
-        attached.map_err(|source| CatalogueError::new("pace the catalogue", source))
-    }
-
     /// Opens the catalogue at `path` and creates its tables if they are missing.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ impl Worker {
             let done = match self.store {
                 None => self.open(),
                 Some(_) => {
-                    self.pace.begin(self.is_awaited || self.search.is_urgent());
+                    self.pace.begin(self.is_awaited);
                     let followed = self.follow(target);
                     self.pace.end();
                     followed
@@ -257,7 +257,7 @@ impl Worker {
             }
         };
         let search = self.search.clone();
-        store.set_pace(&self.pace, move || search.is_urgent()).map_err(Stopped::Index)?;
+        store.set_pace(&self.pace, move |pause| search.pause(pause)).map_err(Stopped::Index)?;
         let readers = Readers::open(path.clone()).map_err(Stopped::Index)?;
         self.seen = Lsn(store.state().position).max(log.start());
         self.publish(store.state());
@@ -317,7 +317,7 @@ impl Worker {
             if self.is_stopping() {
                 break;
             }
-            self.pace.step(|| self.search.is_urgent());
+            self.pace.step(|pause| self.search.pause(pause));
         }
         if !batch.changes.is_empty() {
             self.apply(batch, end)?;

@@ -196,10 +196,17 @@ impl Search {
         })
     }
 
-    /// Whether the thread must not pause: a caller waits for it, or it stops.
-    fn is_urgent(&self) -> bool {
-        let orders = self.orders.lock();
-        orders.stop || orders.is_awaited
+    /// Pauses the thread for a time, or until a caller waits for it or it has to stop. Returns whether one
+    /// does.
+    fn pause(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut orders = self.orders.lock();
+        loop {
+            let is_urgent = orders.stop || orders.is_awaited;
+            if is_urgent || self.work.wait_until(&mut orders, until).timed_out() {
+                return is_urgent;
+            }
+        }
     }
 
     /// Announces that the catalogue has applied the log up to `end`. Never waits for the index.

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::{CachedStatement, Connection, params};
 
@@ -82,9 +83,9 @@ impl Store {
     pub(super) fn set_pace(
         &mut self,
         pace: &Pace,
-        is_urgent: impl Fn() -> bool + Send + 'static,
+        pause: impl Fn(Duration) -> bool + Send + 'static,
     ) -> Checked<()> {
-        Ok(pace.attach(&mut self.connection, is_urgent)?)
+        Ok(pace.attach(&mut self.connection, pause)?)
     }
 
     /// What it says of itself.
