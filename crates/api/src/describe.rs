@@ -121,7 +121,9 @@ impl Routes {
             described.response(status.to_string(), response)
         });
         self.paths.add_path_operation(path, vec![method], described.build());
-        self.schemas.extend(schemas);
+        for (name, schema) in schemas {
+            note(&mut self.schemas, name, schema);
+        }
         self
     }
 
@@ -360,10 +362,19 @@ impl Operation {
         let name = T::name().into_owned();
         let mut inner = Vec::new();
         T::schemas(&mut inner);
-        self.schemas.extend(inner);
-        self.schemas.insert(name.clone(), <T as PartialSchema>::schema());
+        inner.push((name.clone(), <T as PartialSchema>::schema()));
+        for (name, schema) in inner {
+            note(&mut self.schemas, name, schema);
+        }
         Ref::from_schema_name(name).into()
     }
+}
+
+/// Notes the schema of a name. Two types of one name would leave one of them undescribed.
+fn note(schemas: &mut Schemas, name: String, schema: RefOr<Schema>) {
+    let before = schemas.get(&name);
+    debug_assert!(before.is_none_or(|before| *before == schema), "two types are named {name}");
+    schemas.insert(name, schema);
 }
 
 /// A JSON object whose members others chose: a document, or what it describes has its own schema.

@@ -74,7 +74,7 @@ struct MediaType<'a> {
 
 /// Files of a namespace.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = FileNamespaceSums)]
+#[schema(as = FileNamespaceShare)]
 struct OfNamespace<'a> {
     /// The namespace.
     namespace: &'a str,
