@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
 
 /// How long a thread works before it pauses.
@@ -82,6 +82,25 @@ impl Pace {
     }
 }
 
+/// Waits for a time, or until the orders of a thread are urgent. Returns whether they are.
+///
+/// * `work`: notified when the orders change.
+pub(crate) fn wait<T>(
+    orders: &Mutex<T>,
+    work: &Condvar,
+    pause: Duration,
+    is_urgent: impl Fn(&T) -> bool,
+) -> bool {
+    let until = Instant::now() + pause;
+    let mut orders = orders.lock();
+    loop {
+        let is_urgent = is_urgent(&orders);
+        if is_urgent || work.wait_until(&mut orders, until).timed_out() {
+            return is_urgent;
+        }
+    }
+}
+
 /// The pause after a stretch; `None` while it is not over.
 fn pause_after(worked: Duration) -> Option<Duration> {
     (worked >= STRETCH).then(|| (worked * PAUSE_RATIO).min(PAUSE_MAX))
@@ -98,6 +117,19 @@ mod tests {
         assert_eq!(pause_after(STRETCH / 2), None);
         assert_eq!(pause_after(STRETCH), Some(STRETCH * PAUSE_RATIO));
         assert_eq!(pause_after(Duration::from_secs(3_600)), Some(PAUSE_MAX));
+    }
+
+    #[test]
+    fn a_pause_ends_when_the_orders_become_urgent() {
+        let (orders, work) = (Mutex::new(false), Condvar::new());
+        assert!(!wait(&orders, &work, Duration::ZERO, |urgent| *urgent));
+        std::thread::scope(|scope| {
+            let waiting =
+                scope.spawn(|| wait(&orders, &work, Duration::from_secs(3_600), |urgent| *urgent));
+            *orders.lock() = true;
+            work.notify_one();
+            assert!(waiting.join().unwrap());
+        });
     }
 
     #[test]

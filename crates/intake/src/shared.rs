@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_base::clock::Clock;
 use forebay_log::{Log, Lsn, ReadError};
@@ -18,6 +18,7 @@ use crate::expiry::Expiry;
 use crate::format::Entry;
 use crate::long_reads::LongReads;
 use crate::options::IntakeOptions;
+use crate::pace;
 use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
 use crate::search::Search;
@@ -193,14 +194,7 @@ impl Shared {
     /// Pauses the applier for a time, or until a caller waits for it or it has to stop. Returns whether one
     /// does.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
-        let mut orders = self.applier.lock();
-        loop {
-            let is_urgent = orders.hurry || orders.stop;
-            if is_urgent || self.work.wait_until(&mut orders, until).timed_out() {
-                return is_urgent;
-            }
-        }
+        pace::wait(&self.applier, &self.work, pause, |orders| orders.stop || orders.hurry)
     }
 
     /// Asks the applier to apply the changes it has without gathering more.

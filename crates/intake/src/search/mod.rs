@@ -45,6 +45,7 @@ use crate::catalogue::FileRecord;
 use crate::error::{CatalogueError, IntakeError};
 use crate::intake::layout;
 use crate::options::IntakeOptions;
+use crate::pace;
 use crate::shared::Shared;
 
 pub(crate) use check::{Sound, check};
@@ -199,14 +200,7 @@ impl Search {
     /// Pauses the thread for a time, or until a caller waits for it or it has to stop. Returns whether one
     /// does.
     fn pause(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
-        let mut orders = self.orders.lock();
-        loop {
-            let is_urgent = orders.stop || orders.is_awaited;
-            if is_urgent || self.work.wait_until(&mut orders, until).timed_out() {
-                return is_urgent;
-            }
-        }
+        pace::wait(&self.orders, &self.work, pause, |orders| orders.stop || orders.is_awaited)
     }
 
     /// Announces that the catalogue has applied the log up to `end`. Never waits for the index.
