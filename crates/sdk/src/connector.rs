@@ -163,6 +163,20 @@ impl Cursor {
         )
     }
 
+    /// The warning about rows that only the first run of a stream reads, since they have no place in the
+    /// order of its cursor.
+    ///
+    /// * `of`: the table or collection.
+    /// * `rows`: their number now, with those that the first run has read.
+    #[must_use]
+    pub fn unordered(of: &str, field: &str, rows: u64) -> String {
+        format!(
+            "{rows} rows of {of} have no value in {field:?} that can be compared with the last one: those \
+             that were added after the first run are not read. Give them a value, or set `sync_mode: \
+             full_refresh`"
+        )
+    }
+
     /// The error for rows that were added at or before this cursor since it was read.
     ///
     /// * `of`: the table or collection.

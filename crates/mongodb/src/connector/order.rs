@@ -169,9 +169,41 @@ impl<'a> Order<'a> {
         Ok(doc! { "$and": [after, up_to] })
     }
 
+    /// The warning about documents without a value of a cursor's type, if there are any.
+    pub(super) async fn unordered(&self, since: &Cursor) -> Result<Option<String>> {
+        let (value, _) = decode(since)?;
+        let others = kind(&value).map(|kind| others(kind)).unwrap_or_default();
+        // Also where the field is missing. An index on the field answers both.
+        let or = [
+            doc! { self.field.clone(): Bson::Null },
+            doc! { self.field.clone(): { "$type": others } },
+        ];
+        let rows = count(self.collection, &doc! { "$or": or.to_vec() }).await?;
+        let name = self.collection.name();
+        Ok((rows > 0).then(|| Cursor::unordered(name, &self.field, rows)))
+    }
+
     fn compared(&self, operator: &str, value: &Bson) -> Document {
         doc! { self.field.clone(): { operator: value.clone() } }
     }
+}
+
+/// The types of values, in the server's terms, that cannot be compared with those of a kind. Without those
+/// that not every server knows.
+fn others(of: &str) -> Vec<&'static str> {
+    const TYPES: [(&str, &str); 10] = [
+        ("number", "number"),
+        ("string", "string"),
+        ("binary", "binData"),
+        ("ObjectId", "objectId"),
+        ("date", "date"),
+        ("", "object"),
+        ("", "array"),
+        ("", "bool"),
+        ("", "regex"),
+        ("", "timestamp"),
+    ];
+    TYPES.iter().filter(|(kind, _)| *kind != of).map(|(_, name)| *name).collect()
 }
 
 /// Number of documents.

@@ -134,7 +134,8 @@ impl Source for MongoSource {
         let found = sample(&collection, looked, self.given(&stream.name)).await?;
         let size = Size::of(database, &stream.name).await?;
         let settings = self.server.settings();
-        let stream = MongoStream::open(collection, settings, found, size, stream, opening).await?;
+        let stream =
+            MongoStream::open(collection, settings, found, size, stream, opening, context).await?;
         context.phases.add(Phase::Query, begun);
         Ok(Arc::new(stream))
     }

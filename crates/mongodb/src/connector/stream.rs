@@ -15,7 +15,7 @@ use forebay_pgcopy::column::schema;
 use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Cursor, Division, Opening, Result, SourceStream, Unit};
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::run::{Outlet, Phase};
+use forebay_sdk::run::{Context, Outlet, Phase};
 use forebay_sdk::settings::{StreamSettings, SyncMode};
 use mongodb::Collection;
 use mongodb::bson::raw::RawDocument;
@@ -67,6 +67,7 @@ impl MongoStream {
         size: Size,
         stream: &StreamSettings,
         opening: &Opening,
+        context: &Context,
     ) -> Result<Self> {
         let layout = Layout { style: settings.json_style, spaced: false };
         let mut places: HashMap<String, Option<usize>> =
@@ -105,7 +106,7 @@ impl MongoStream {
             collection,
         };
         match stream.sync_mode {
-            SyncMode::Incremental => opened.incremental(settings, stream, opening).await?,
+            SyncMode::Incremental => opened.incremental(settings, stream, opening, context).await?,
             _ => {
                 opened.units = ranges::plan(&opened.collection, size, opening).await?;
                 let filters = opened.units.iter().map(|unit| ranges::filter(unit).map(Some));
@@ -124,6 +125,7 @@ impl MongoStream {
         settings: &Settings,
         stream: &StreamSettings,
         opening: &Opening,
+        context: &Context,
     ) -> Result<()> {
         let field = stream.cursor_field.clone().unwrap_or_default();
         let before = opening.since.as_ref().and_then(|since| since.tie_breaker_field.as_deref());
@@ -152,6 +154,12 @@ impl MongoStream {
         let note = "documents whose cursor has no value, or one of another type, are read only \
                     by the first run";
         self.notes.push(note.into());
+        if let Some(since) = since
+            && let Some(warning) = order.unordered(since).await?
+        {
+            context.warn(&warning);
+            self.notes.push(warning);
+        }
         let Some(last) = order.last().await? else {
             self.cursor = since.cloned();
             // A stream that never had a document has one empty unit.

@@ -95,7 +95,7 @@ impl Source for SqliteSource {
         &self,
         stream: &StreamSettings,
         opening: &Opening,
-        _context: &Context,
+        context: &Context,
     ) -> Result<Arc<dyn SourceStream>> {
         let (source, stream, opening) = (self.clone(), stream.clone(), opening.clone());
         let stream = blocking(move || {
@@ -103,6 +103,9 @@ impl Source for SqliteSource {
             SqliteStream::open(source.database, given, &stream, &opening)
         })
         .await?;
+        if let Some(warning) = stream.unordered() {
+            context.warn(warning);
+        }
         Ok(Arc::new(stream))
     }
 }

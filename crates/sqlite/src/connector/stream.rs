@@ -37,6 +37,8 @@ pub(super) struct SqliteStream {
     selects: Vec<Option<Select>>,
     cursor: Option<Cursor>,
     reading: Arc<Reading>,
+    /// The warning about rows that are not read, if there are any.
+    unordered: Option<String>,
 }
 
 /// The query of a unit.
@@ -82,7 +84,7 @@ impl SqliteStream {
             has_rowid: table.has_rowid,
             batch_size: opening.batch_size,
         };
-        let mut cursor = None;
+        let (mut cursor, mut unordered) = (None, None);
         let divided = if let Division::As(units) = &opening.division {
             // Named, so that a load whose units are all committed can end; see `read`.
             units.iter().map(|unit| (unit.clone(), None)).collect()
@@ -94,6 +96,9 @@ impl SqliteStream {
                 incremental.refuse_late(&connection, since, &failed)?;
             }
             cursor = incremental.last(&connection, &failed)?.or_else(|| since.cloned());
+            if since.is_some() {
+                unordered = incremental.unordered(&connection).map_err(failed)?;
+            }
             let is_new = |since: &Cursor| cursor.as_ref().is_some_and(|last| !last.is_at(since));
             match since.is_none_or(is_new) {
                 true => vec![incremental.unit(&reading, since, may_repeat)?],
@@ -106,7 +111,13 @@ impl SqliteStream {
         };
         let (units, selects) = divided.into_iter().unzip();
         let connection = Arc::new(Mutex::new(connection));
-        Ok(Self { connection, columns, units, selects, cursor, reading: Arc::new(reading) })
+        let reading = Arc::new(reading);
+        Ok(Self { connection, columns, units, selects, cursor, unordered, reading })
+    }
+
+    /// The warning about rows that are not read.
+    pub(super) fn unordered(&self) -> Option<&str> {
+        self.unordered.as_deref()
     }
 }
 
@@ -308,6 +319,14 @@ impl Incremental {
         Err(since.late(&self.table, &self.field, now - read))
     }
 
+    /// The warning about rows without a value of the cursor, if there are any.
+    fn unordered(&self, connection: &Connection) -> rusqlite::Result<Option<String>> {
+        let (table, field) = (quoted(&self.table), quoted(&self.field));
+        let sql = format!("SELECT count(*) FROM {table} WHERE {field} IS NULL");
+        let rows: u64 = connection.query_row(&sql, [], |row| row.get(0))?;
+        Ok((rows > 0).then(|| Cursor::unordered(&self.table, &self.field, rows)))
+    }
+
     /// The current last row.
     fn last(
         &self,
@@ -418,6 +437,7 @@ impl SourceStream for SqliteStream {
         if self.cursor.is_some() {
             notes.push("rows whose cursor is NULL are read only by the first run".into());
         }
+        notes.extend(self.unordered.clone());
         notes
     }
 

@@ -302,6 +302,9 @@ async fn incremental_continues_after_the_last_row_and_its_tie_breaker() {
         };
         let (context, _cancel) = Context::new("test");
         let open = source(&path).open(&stream, &opening, &context).await.unwrap();
+        let warnings = context.warnings();
+        let is_noted = warnings.iter().all(|warning| open.notes().contains(warning));
+        assert!(is_noted, "{warnings:?}");
         let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context).unwrap();
         if !open.units().is_empty() {
             open.read(0, &mut out).await.unwrap();
@@ -312,17 +315,19 @@ async fn incremental_continues_after_the_last_row_and_its_tie_breaker() {
             let Rows::Records(records) = &batch.rows else { panic!("tuples") };
             ids.extend(records.column(0).as_primitive::<Int64Type>().values().iter().copied());
         }
-        (ids, open.cursor())
+        (ids, open.cursor(), warnings)
     };
-    let (ids, first) = open(None).await;
-    assert_eq!(ids, [1, 2, 3, 4]);
-    let (ids, same) = open(first.clone()).await;
-    assert_eq!((ids, &same), (vec![], &first));
+    let (ids, first, warnings) = open(None).await;
+    assert_eq!((ids, warnings), (vec![1, 2, 3, 4], vec![]));
+    let (ids, same, warnings) = open(first.clone()).await;
+    assert_eq!((ids, &same, warnings), (vec![], &first, vec![]));
     connection
-        .execute_batch("INSERT INTO t VALUES (5, 'a'), (6, 'b'), (7, 'c'), (8, NULL)")
+        .execute_batch("INSERT INTO t VALUES (5, 'a'), (6, 'b'), (7, 'c'), (8, NULL), (9, NULL)")
         .unwrap();
-    let (ids, next) = open(first).await;
+    let (ids, next, warnings) = open(first).await;
     assert_eq!(ids, [6, 7]);
+    let [warning] = &*warnings else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("2 rows of t have no value in \"at\""), "{warning}");
     assert_eq!(next.unwrap().value, "text c");
 }
 

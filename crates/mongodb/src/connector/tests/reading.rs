@@ -187,6 +187,26 @@ async fn an_incremental_stream_misses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn documents_without_a_value_of_the_cursor_are_counted_in_a_warning() {
+    let Some(ferret) = Ferret::start() else { return };
+    let source = source(&settings(&ferret, json!({ "types": { "c": { "at": "timestamptz" } } })));
+    let of = || json!({ "name": "c", "sync_mode": "incremental", "cursor_field": "at" });
+    let row = |n: i64, at: i64| doc! { "n": n, "at": DateTime::from_millis(at) };
+    fill(&ferret, "c", vec![row(1, 5)]).await;
+    let first = open(&source, of(), None).await.unwrap();
+    let has_warning = |stream: &Arc<dyn SourceStream>, text: &str| {
+        stream.notes().iter().any(|note| note.contains(text))
+    };
+    assert!(!has_warning(&first, "have no value"), "{:?}", first.notes());
+    let without = [doc! { "n": 2_i64 }, doc! { "n": 3_i64, "at": Bson::Null }];
+    let other = doc! { "n": 4_i64, "at": 5 };
+    fill(&ferret, "c", without.into_iter().chain([other, row(5, 6)]).collect()).await;
+    let second = open(&source, of(), first.cursor()).await.unwrap();
+    assert!(has_warning(&second, "3 rows of c have no value in \"at\""), "{:?}", second.notes());
+    assert_eq!(numbers(&second).await, [5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn documents_with_the_last_value_that_come_later_are_read_or_refused() {
     let Some(ferret) = Ferret::start() else { return };
     let source = source(&settings(&ferret, json!({})));
