@@ -89,7 +89,19 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 impl FilePatch {
-    fn apply(&self, file: &FileRecord) -> Result<FileDetails, IntakeError> {
+    pub(super) fn new(
+        comment: Option<Option<String>>,
+        metadata: AttributePatch,
+        tags: AttributePatch,
+    ) -> Self {
+        Self { comment, metadata, tags }
+    }
+
+    /// What a file is to have from what it has.
+    ///
+    /// # Errors
+    /// The comment, a name or a value breaks a rule.
+    pub(super) fn apply(&self, file: &FileRecord) -> Result<FileDetails, IntakeError> {
         let comment = match &self.comment {
             None => file.comment.clone(),
             Some(comment) => comment.clone().unwrap_or_default(),

@@ -9,6 +9,7 @@
 mod answers;
 mod batch;
 mod body;
+mod changes;
 mod condition;
 mod content;
 mod database;
@@ -102,6 +103,7 @@ pub fn router(intake: &Intake) -> Router {
         .route("/v1/files/copy", post(transfers::copy))
         .route("/v1/files/move", post(transfers::rename))
         .route("/v1/files/delete", post(transfers::delete))
+        .route("/v1/files/change", post(changes::change))
         .route("/v1/ingest", post(batch::ingest))
         .route("/v1/documents", get(documents::namespaces))
         .route(

@@ -89,6 +89,7 @@ pub(super) fn document() -> OpenApi {
         .post("/v1/files/copy", files::transfers("copy_files", "Give further names to files"))
         .post("/v1/files/move", files::transfers("move_files", "Rename files"))
         .post("/v1/files/delete", files::delete_files())
+        .post("/v1/files/change", files::change_files())
         .get("/v1/namespaces", files::file_namespaces())
         .get("/v1/files/duplicates", files::duplicates())
         .get("/v1/files/statistics", files::statistics())
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 18);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 19);
         let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
         assert_eq!(put["operationId"], "put_file");
         let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];

@@ -3,7 +3,9 @@
 //! Each file is a separate change: it happens as a whole or not at all, whatever happens to the others, and
 //! the answer has a result for each. The requests go to the log together, so that they share its flushes.
 //!
-//! Invariant: under an `Idempotency-Key` each file is changed once. Its change is remembered in the entry that
+//! Invariants:
+//! A key that is limited to some namespaces changes nothing, and learns nothing, if the body names another one.
+//! Under an `Idempotency-Key` each file is changed once. Its change is remembered in the entry that
 //! makes it, so a request that is sent again after a crash continues where it was, and the answer to a request
 //! whose results are final is remembered as a whole.
 
@@ -17,7 +19,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::request::{Fingerprint, RequestKey};
 use forebay_intake::{Condition, FileCopy, Intake, IntakeError};
 use futures_util::stream::{self, StreamExt as _};
-use http::HeaderMap;
+use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -25,20 +27,22 @@ use utoipa::ToSchema;
 use super::answers::PartError;
 use super::files::{name_key, new_key};
 use super::{PartTurn, Turn, claim, json, json_body, part_turn, problem, remember, request_key};
+use crate::keys::{Area, Grant};
+use crate::problem::Problem;
 
 /// Maximum number of files of one request.
 pub(super) const FILES_MAX: usize = 1_000;
 /// Changes that wait for the log at a time.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 
 /// A file, by its name.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FilePath {
     /// Its namespace.
-    namespace: String,
+    pub(super) namespace: String,
     /// Its name in the namespace.
-    name: String,
+    pub(super) name: String,
 }
 
 /// A file to be copied or moved.
@@ -70,6 +74,32 @@ pub(super) struct Deletions {
     files: Vec<FilePath>,
 }
 
+/// A body that names files.
+pub(super) trait Named: serde::de::DeserializeOwned {
+    fn namespaces(&self) -> impl Iterator<Item = &str>;
+    fn count(&self) -> usize;
+}
+
+impl Named for Transfers {
+    fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().flat_map(|file| [&*file.from.namespace, &*file.to.namespace])
+    }
+
+    fn count(&self) -> usize {
+        self.files.len()
+    }
+}
+
+impl Named for Deletions {
+    fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| &*file.namespace)
+    }
+
+    fn count(&self) -> usize {
+        self.files.len()
+    }
+}
+
 /// What happened to one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -82,6 +112,8 @@ pub(super) enum TransferStatus {
     Deleted,
     /// There was no such file to delete.
     Absent,
+    /// Its comment, metadata or tags were changed.
+    Changed,
     /// It was not changed.
     Failed,
 }
@@ -113,23 +145,23 @@ pub(super) struct TransferResults {
 }
 
 pub(super) async fn copy(State(intake): State<Intake>, request: Request) -> Response {
-    answer(request, async |body, headers| transfer(&intake, body, headers, false).await).await
+    answer(request, async |body, parts| transfer(&intake, body, parts, false).await).await
 }
 
 pub(super) async fn rename(State(intake): State<Intake>, request: Request) -> Response {
-    answer(request, async |body, headers| transfer(&intake, body, headers, true).await).await
+    answer(request, async |body, parts| transfer(&intake, body, parts, true).await).await
 }
 
 pub(super) async fn delete(State(intake): State<Intake>, request: Request) -> Response {
-    answer(request, async |body, headers| delete_files(&intake, body, headers).await).await
+    answer(request, async |body, parts| delete_files(&intake, body, parts).await).await
 }
 
-async fn answer(
+pub(super) async fn answer(
     request: Request,
-    handle: impl AsyncFnOnce(Body, &HeaderMap) -> Result<Response, IntakeError>,
+    handle: impl AsyncFnOnce(Body, &Parts) -> Result<Response, IntakeError>,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    match handle(body, &parts.headers).await {
+    match handle(body, &parts).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
@@ -138,12 +170,10 @@ async fn answer(
 async fn transfer(
     intake: &Intake,
     body: Body,
-    headers: &HeaderMap,
+    parts: &Parts,
     is_moved: bool,
 ) -> Result<Response, IntakeError> {
-    once(intake, body, headers, act(is_moved), async |json, key| {
-        let Transfers { files } = json_body::parse(json)?;
-        check_count(files.len())?;
+    once(intake, body, parts, act(is_moved), async |Transfers { files }, key| {
         let at_once = if are_independent(&files) { AT_ONCE } else { 1 };
         let done = stream::iter(files).enumerate().map(|(at, file)| async move {
             let path = file.from.clone();
@@ -151,7 +181,7 @@ async fn transfer(
             let status = if is_moved { TransferStatus::Moved } else { TransferStatus::Copied };
             result(path, put.map(|file| (status, Some(file))))
         });
-        Ok(done.buffered(at_once).collect().await)
+        done.buffered(at_once).collect().await
     })
     .await
 }
@@ -159,22 +189,30 @@ async fn transfer(
 /// Carries out a request, unless it was answered before under its key.
 ///
 /// * `change`: changes the files; takes the body, and the key if there is one.
-async fn once(
+pub(super) async fn once<T: Named>(
     intake: &Intake,
     body: Body,
-    headers: &HeaderMap,
+    parts: &Parts,
     act: &str,
-    change: impl AsyncFnOnce(&[u8], Option<&RequestKey>) -> Result<Vec<TransferResult>, IntakeError>,
+    change: impl AsyncFnOnce(T, Option<&RequestKey>) -> Vec<TransferResult>,
 ) -> Result<Response, IntakeError> {
+    let headers = &parts.headers;
     let key = request_key(headers)?;
     let keyed = claim(intake, headers).await?;
     let body = json_body::bytes(body, headers, intake.limits()).await?;
+    let files: T = json_body::parse(&body)?;
+    check_count(files.count())?;
+    if let Some(grant) = parts.extensions.get::<Grant>()
+        && !files.namespaces().all(|namespace| grant.permits(Area::Files, namespace))
+    {
+        return Ok(Problem::KEY_LIMIT.answer(headers));
+    }
     let print = || Fingerprint::of(&[b"POST", act.as_bytes(), &body]).finish();
     let (record, _held) = match keyed.turn(print)? {
         Turn::Act(record, held) => (record, held),
         Turn::Replay(answer) => return Ok(answer),
     };
-    let results = change(&body, key.as_ref()).await?;
+    let results = change(files, key.as_ref()).await;
     let is_failed = |result: &TransferResult| result.status == TransferStatus::Failed;
     let may_pass = |result: &TransferResult| {
         result.error.as_ref().is_some_and(|error| problem::may_pass(error.code))
@@ -233,7 +271,7 @@ async fn transfer_one(
 }
 
 /// The file of an answer that is remembered with a change: that of a `PUT`.
-fn file_of(answer: &[u8]) -> Value {
+pub(super) fn file_of(answer: &[u8]) -> Value {
     let mut file: Value = serde_json::from_slice(answer).unwrap_or_default();
     if let Some(members) = file.as_object_mut() {
         members.remove("status");
@@ -242,14 +280,8 @@ fn file_of(answer: &[u8]) -> Value {
     file
 }
 
-async fn delete_files(
-    intake: &Intake,
-    body: Body,
-    headers: &HeaderMap,
-) -> Result<Response, IntakeError> {
-    once(intake, body, headers, "delete", async |json, key| {
-        let Deletions { files } = json_body::parse(json)?;
-        check_count(files.len())?;
+async fn delete_files(intake: &Intake, body: Body, parts: &Parts) -> Result<Response, IntakeError> {
+    once(intake, body, parts, "delete", async |Deletions { files }, key| {
         let done = stream::iter(files).enumerate().map(|(at, path)| async move {
             let deleted = delete_one(intake, &path, key.map(|key| key.part(at))).await;
             let status = |deleted| match deleted {
@@ -258,7 +290,7 @@ async fn delete_files(
             };
             result(path, deleted.map(|deleted| (status(deleted), None)))
         });
-        Ok(done.buffered(AT_ONCE).collect().await)
+        done.buffered(AT_ONCE).collect().await
     })
     .await
 }
@@ -279,7 +311,7 @@ async fn delete_one(
     }
 }
 
-fn result(
+pub(super) fn result(
     FilePath { namespace, name }: FilePath,
     done: Result<(TransferStatus, Option<Value>), IntakeError>,
 ) -> TransferResult {

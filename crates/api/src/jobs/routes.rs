@@ -1,15 +1,19 @@
 //! `/v1/jobs`: look at jobs, cancel them, queue them again, remove them.
 
+use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use forebay_jobs::{Filter, JobError, JobId, Status};
-use http::{HeaderMap, StatusCode, Uri};
+use forebay_jobs::{Filter, JobError, JobId, JobView, Status};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::value::RawValue;
 
 use super::Shared;
 use super::answers::{JobAnswer, JobList, JobStats};
+use super::order::Order;
 use crate::answer::{answer, json, moved, no_content};
+use crate::keys::Grant;
 use crate::problem::Problem;
+use crate::serve::permits_target;
 use crate::{pages, query};
 
 /// Jobs on a page by default.
@@ -73,9 +77,10 @@ pub(super) async fn stats(State(shared): State<Shared>) -> Response {
 pub(super) async fn one(
     State(shared): State<Shared>,
     Path(id): Path<String>,
+    grant: Option<Extension<Grant>>,
     headers: HeaderMap,
 ) -> Response {
-    let found = parse(&id).and_then(|id| described(&shared, id));
+    let found = reached(&shared, &id, grant.as_deref()).and_then(|id| described(&shared, id));
     answer(found.map(|job| json(StatusCode::OK, &job)), &headers)
 }
 
@@ -83,10 +88,11 @@ pub(super) async fn one(
 pub(super) async fn cancel(
     State(shared): State<Shared>,
     Path(id): Path<String>,
+    grant: Option<Extension<Grant>>,
     headers: HeaderMap,
 ) -> Response {
     let cancelled = async {
-        let id = parse(&id)?;
+        let id = reached(&shared, &id, grant.as_deref())?;
         let status = shared.queue.cancel(id).await.map_err(|error| problem(&error))?;
         // A running job ends soon, and may still complete.
         let code = if status.is_ended() { StatusCode::OK } else { StatusCode::ACCEPTED };
@@ -124,8 +130,27 @@ pub(super) async fn remove(
 }
 
 /// Parses an id in a path.
-pub(super) fn parse(id: &str) -> Result<JobId, Problem> {
+fn parse(id: &str) -> Result<JobId, Problem> {
     JobId::parse(id).ok_or_else(|| Problem::not_found("no job has this id"))
+}
+
+/// Parses the id of a job that the key of a request reaches. Any other job does not exist for a key that is
+/// limited to some names.
+///
+/// * `grant`: what the key permits; `None` if no key is required.
+pub(super) fn reached(shared: &Shared, id: &str, grant: Option<&Grant>) -> Result<JobId, Problem> {
+    let parsed = parse(id)?;
+    let Some(grant) = grant.filter(|grant| grant.is_limited()) else { return Ok(parsed) };
+    let names = |job: JobView| {
+        let order = Order::decode(&job.order)?;
+        let method = Method::from_bytes(order.method.as_bytes()).ok()?;
+        let target: Uri = order.target.parse().ok()?;
+        Some(permits_target(grant, &method, &target))
+    };
+    match shared.queue.job(parsed).and_then(names) {
+        Some(true) => Ok(parsed),
+        _ => Err(problem(&JobError::Unknown(parsed))),
+    }
 }
 
 /// What is known of a job, with its result.

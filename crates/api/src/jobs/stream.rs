@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -26,8 +27,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Shared;
-use super::routes::{described, parse};
+use super::routes::{described, reached};
 use crate::answer::{answer, line, no_content};
+use crate::keys::Grant;
 use crate::problem::Problem;
 use crate::serve::Endless;
 
@@ -39,9 +41,11 @@ const QUIET_MAX: u32 = 15;
 pub(super) async fn events(
     State(shared): State<Shared>,
     Path(id): Path<String>,
+    grant: Option<Extension<Grant>>,
     headers: HeaderMap,
 ) -> Response {
-    answer(parse(&id).and_then(|id| follow(shared, id, &headers)), &headers)
+    let id = reached(&shared, &id, grant.as_deref());
+    answer(id.and_then(|id| follow(shared, id, &headers)), &headers)
 }
 
 fn follow(shared: Shared, id: JobId, headers: &HeaderMap) -> Result<Response, Problem> {

@@ -2,8 +2,10 @@
 //!
 //! Limited keys are checked here, in one place, by path and query alone. What a route reads or
 //! changes must therefore be in its path or in the one parameter named here. If it is not (a
-//! file by its id, a batch whose namespaces are in its body), a limited key is refused. Uploads are the
-//! exception: their routes compare the namespace that is in a header or in the upload's record.
+//! file by its id, a batch whose namespaces are in its body), a limited key is refused. There are three
+//! exceptions, whose routes compare: uploads, with the namespace that is in a header or in the upload's
+//! record; copying, moving and deleting several files, with the namespaces in the body; and one job, with
+//! the resource of the request that it carries out.
 
 use std::borrow::Cow;
 
@@ -29,6 +31,10 @@ enum Subject<'a> {
     Uploads,
     /// One upload.
     Upload,
+    /// Files that the body names.
+    Named,
+    /// One job.
+    Job,
     /// Anything else.
     Everything,
 }
@@ -49,25 +55,38 @@ pub(super) fn check(
     }
     grant.allow(scope(method, uri.path(), headers))?;
     // It returns what the file has already, even if it changes nothing.
-    if *method == Method::PATCH && uri.path().starts_with("/v1/files/") {
+    let path = uri.path();
+    if *method == Method::PATCH && path.starts_with("/v1/files/") || path == "/v1/files/change" {
         grant.allow(Scope::Read)?;
     }
     if !grant.is_limited() {
         return Ok(());
     }
     let permitted = match subject(method, uri) {
-        Subject::One(area, name) => grant.permits(area, &name),
-        Subject::Both(area, name, other) => {
-            grant.permits(area, &name) && grant.permits(area, &other)
-        }
         Subject::Common(area) => *method == Method::GET && grant.reaches(area),
         Subject::Uploads => {
             matches!(*method, Method::POST | Method::OPTIONS) && grant.reaches(Area::Files)
         }
-        Subject::Upload => grant.reaches(Area::Files),
-        Subject::Everything => false,
+        Subject::Upload | Subject::Named => grant.reaches(Area::Files),
+        Subject::Job => true,
+        subject => names(grant, &subject),
     };
     if permitted { Ok(()) } else { Err(Denied::Limit) }
+}
+
+/// Whether `grant` permits what a request names in its path or query: that of a job.
+pub(crate) fn permits_target(grant: &Grant, method: &Method, target: &Uri) -> bool {
+    !grant.is_limited() || names(grant, &subject(method, target))
+}
+
+fn names(grant: &Grant, subject: &Subject<'_>) -> bool {
+    match subject {
+        Subject::One(area, name) => grant.permits(*area, name),
+        Subject::Both(area, name, other) => {
+            grant.permits(*area, name) && grant.permits(*area, other)
+        }
+        _ => false,
+    }
 }
 
 /// Returns the scope that a request needs.
@@ -133,10 +152,18 @@ fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
         ("files", None | Some("search" | "statistics"), None) => {
             by_parameter(uri, Area::Files, "namespace")
         }
+        ("files", Some("copy" | "move" | "delete" | "change"), None) if *method == Method::POST => {
+            Subject::Named
+        }
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("uploads", None, None) => Subject::Uploads,
         ("uploads", Some(_), None) => Subject::Upload,
+        ("jobs", Some(id), None | Some("events" | "cancel"))
+            if !matches!(id, "" | "page" | "stats") =>
+        {
+            Subject::Job
+        }
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
         ("events", Some("checkpoint" | "key" | "proof"), _)
         | ("events", Some("tlog"), Some("checkpoint")) => Subject::Common(Area::Events),
@@ -242,6 +269,8 @@ mod tests {
                 Subject::Common(area) => format!("{area:?}"),
                 Subject::Uploads => "uploads".to_owned(),
                 Subject::Upload => "upload".to_owned(),
+                Subject::Named => "named".to_owned(),
+                Subject::Job => "job".to_owned(),
                 Subject::Everything => "everything".to_owned(),
             }
         };
@@ -272,6 +301,14 @@ mod tests {
             ("/v1/uploads/0123", "upload"),
             ("/v1/uploads/0123/x", "everything"),
             ("/v1/files/copy", "everything"),
+            ("/v1/jobs", "everything"),
+            ("/v1/jobs/", "everything"),
+            ("/v1/jobs/page", "everything"),
+            ("/v1/jobs/stats", "everything"),
+            ("/v1/jobs/0123", "job"),
+            ("/v1/jobs/0123/events", "job"),
+            ("/v1/jobs/0123/cancel", "job"),
+            ("/v1/jobs/0123/requeue", "everything"),
             ("/v1/documents/orders/7", "Documents:orders"),
             ("/v1/documents", "everything"),
             ("/v1/events?stream=a%20b", "Events:a b"),
@@ -303,6 +340,9 @@ mod tests {
             assert_eq!(of(&Method::GET, target), about, "{target}");
         }
         assert_eq!(of(&Method::POST, "/v1/inventories/daily"), "everything");
+        assert_eq!(of(&Method::POST, "/v1/files/copy"), "named");
+        assert_eq!(of(&Method::POST, "/v1/files/delete"), "named");
+        assert_eq!(of(&Method::POST, "/v1/files/delete/x"), "Files:delete");
         assert_eq!(of(&Method::DELETE, "/v1/inventories/daily/build"), "Inventories:daily");
     }
 }

@@ -46,6 +46,7 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use access::permits_target;
 pub use app::{App, Settings};
 pub(crate) use followers::Endless;
 pub use listener::{bind, run, run_port};

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::file_client::{Client, ClientArgs, Target, failed, namespace, pair, shown};
 use super::server::encode;
-use super::{files_change, files_copy, files_stats};
+use super::{files_change, files_copy, files_duplicates, files_stats};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -67,7 +67,7 @@ pub(super) enum Command {
     Stat(StatArgs),
     /// Add up files by type, size and age.
     Stats(files_stats::StatsArgs),
-    /// Change the comment, tags or metadata of a file.
+    /// Change the comment, tags or metadata of files.
     Set(files_change::SetArgs),
     /// Give a file another name as well, without copying bytes.
     Cp(files_change::TransferArgs),
@@ -77,6 +77,10 @@ pub(super) enum Command {
     History(files_change::HistoryArgs),
     /// Make an earlier version of a file the current one again.
     Restore(files_change::RestoreArgs),
+    /// Erase all but the newest versions of a file.
+    Prune(files_change::PruneArgs),
+    /// List contents that several files have, and the space that storing them once saves.
+    Duplicates(files_duplicates::DuplicatesArgs),
 }
 
 /// Which files are listed, or counted.
@@ -213,6 +217,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Mv(args) => files_change::rename(args),
         Command::History(args) => files_change::history(args),
         Command::Restore(args) => files_change::restore(args),
+        Command::Prune(args) => files_change::prune(args),
+        Command::Duplicates(args) => files_duplicates::duplicates(args),
     }
 }
 

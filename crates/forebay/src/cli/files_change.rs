@@ -1,4 +1,4 @@
-//! `forebay files set`, `cp`, `mv`, `history` and `restore`: what is changed without sending bytes.
+//! `forebay files set`, `cp`, `mv`, `history`, `restore` and `prune`: what is changed without sending bytes.
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ const SET_AFTER_HELP: &str = "\
 Examples:
   forebay files set docs/report.pdf --comment 'checked by Kim'
   forebay files set docs/report.pdf --tag status=final --tag draft= --meta author=Kim
+  forebay files set docs/a.pdf docs/b.pdf --tag status=final
 
 What no option names stays as it is. An empty value removes a tag, metadata, or the comment.";
 
@@ -31,9 +32,9 @@ Versions are kept in namespaces where they are switched on.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = SET_AFTER_HELP)]
 pub(super) struct SetArgs {
-    /// The file.
-    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
-    file: Target,
+    /// Files to change, at most 1000.
+    #[arg(value_name = "NAMESPACE/NAME", required = true, num_args = 1..=1_000, value_parser = Target::parse)]
+    files: Vec<Target>,
     /// Comment, such as a note about the file.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
@@ -96,6 +97,21 @@ pub(super) struct RestoreArgs {
     json: bool,
 }
 
+#[derive(clap::Args, Debug)]
+pub(super) struct PruneArgs {
+    /// The file.
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = Target::parse)]
+    file: Target,
+    /// Number of versions that stay, beside the current file.
+    #[arg(value_name = "N")]
+    keep: u64,
+    #[command(flatten)]
+    from: ClientArgs,
+    /// Print the server's JSON answer.
+    #[arg(long)]
+    json: bool,
+}
+
 /// Values by name; an empty one removes its name.
 pub(super) fn patch(pairs: &[(String, String)]) -> Value {
     let value = |value: &String| if value.is_empty() { Value::Null } else { json!(value) };
@@ -127,12 +143,33 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<Exit> {
         return Err(Coded::error(Exit::Usage, text.to_owned()));
     }
     let client = Client::new(&args.from)?;
-    let changed = client.ask(Method::PATCH, &args.file.path(), Some(&change.into()));
-    let changed = changed.map_err(of_file(&args.file))?;
-    if args.json {
-        out::json(&changed)?;
+    if let [file] = &*args.files {
+        let changed = client.ask(Method::PATCH, &file.path(), Some(&change.into()));
+        let changed = changed.map_err(of_file(file))?;
+        if args.json {
+            out::json(&changed)?;
+        }
+        return Ok(Exit::Ok);
     }
-    Ok(Exit::Ok)
+    let change_of = |file: &Target| {
+        let mut change = change.clone();
+        change.insert("namespace".to_owned(), json!(file.namespace.as_str()));
+        change.insert("name".to_owned(), json!(file.name.as_str()));
+        Value::Object(change)
+    };
+    let asked = json!({"files": args.files.iter().map(change_of).collect::<Vec<_>>()});
+    let done = client.ask(Method::POST, "/v1/files/change", Some(&asked)).map_err(failed)?;
+    if args.json {
+        out::json(&done)?;
+    }
+    let mut exit = Exit::Ok;
+    for (file, result) in args.files.iter().zip(done["results"].as_array().into_iter().flatten()) {
+        if let Some(message) = result["error"]["message"].as_str() {
+            out::note(format_args!("cannot change {file}: {}", shown(message)));
+            exit = Exit::Failed;
+        }
+    }
+    Ok(exit)
 }
 
 pub(super) fn copy(args: &TransferArgs) -> anyhow::Result<Exit> {
@@ -213,6 +250,18 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Exit> {
     })?;
     if args.json {
         out::json(&restored)?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<Exit> {
+    let client = Client::new(&args.from)?;
+    let path = format!("{}?prune={}", args.file.path(), args.keep);
+    let pruned = client.ask(Method::DELETE, &path, None).map_err(of_file(&args.file))?;
+    if args.json {
+        out::json(&pruned)?;
+    } else {
+        out::line(format!("{} versions erased", pruned["erased"].as_u64().unwrap_or(0)))?;
     }
     Ok(Exit::Ok)
 }

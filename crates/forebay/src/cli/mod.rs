@@ -30,6 +30,7 @@ mod file_client;
 mod files;
 mod files_change;
 mod files_copy;
+mod files_duplicates;
 mod files_stats;
 mod fsck;
 mod https;

@@ -128,3 +128,87 @@ fn a_damaged_key_file_stops_the_start() {
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_limited_key_changes_files_of_its_namespace_and_sees_its_own_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = new_key(&dir, "all", "write")["key"].as_str().unwrap().to_owned();
+    let args = ["key", "new", "--name", "mine", "--only", "files:in", "--json"];
+    let mine: Value = serde_json::from_str(&run_ok(&dir, &args)).unwrap();
+    let mine = mine["key"].as_str().unwrap().to_owned();
+    let server = Server::start(&dir, &[]);
+    let ask = |key: &str, method: &str, target: &str, body: &str| {
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{}{target}", server.url))
+            .header("x-api-key", key)
+            .body(body.to_owned())
+            .unwrap();
+        let mut answer = crate::support::agent().run(request).unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), serde_json::from_str::<Value>(&text).unwrap_or_default())
+    };
+    let limited = |(status, answer): (u16, Value)| {
+        assert_eq!(
+            (status, answer["error"]["code"].as_str()),
+            (403, Some("key_limit")),
+            "{answer}"
+        );
+    };
+    for name in ["in/a", "in/b", "out/a"] {
+        assert_eq!(ask(&all, "PUT", &format!("/v1/files/{name}"), name).0, 201);
+    }
+    let file = |name: &str| {
+        let (namespace, name) = name.split_once('/').unwrap();
+        serde_json::json!({"namespace": namespace, "name": name})
+    };
+    let pair = |from: &str, to: &str| {
+        serde_json::json!({"files": [{"from": file(from), "to": file(to)}]}).to_string()
+    };
+    let files = |names: &[&str]| {
+        serde_json::json!({"files": names.iter().map(|name| file(name)).collect::<Vec<_>>()})
+            .to_string()
+    };
+    for (route, body) in [
+        ("copy", pair("in/a", "out/b")),
+        ("copy", pair("out/a", "in/c")),
+        ("move", pair("in/a", "out/b")),
+        ("delete", files(&["in/a", "out/a"])),
+        ("change", files(&["in/a", "out/a"])),
+        ("delete", files(&["out/none"])),
+    ] {
+        limited(ask(&mine, "POST", &format!("/v1/files/{route}"), &body));
+    }
+    assert_eq!(ask(&all, "GET", "/v1/files/in/a", "").0, 200, "nothing was deleted");
+    assert_eq!(ask(&mine, "POST", "/v1/files/copy", &pair("in/a", "in/c")).0, 200);
+    assert_eq!(ask(&mine, "POST", "/v1/files/move", &pair("in/c", "in/d")).0, 200);
+    assert_eq!(ask(&mine, "POST", "/v1/files/change", &files(&["in/d"])).0, 200);
+    assert_eq!(ask(&mine, "POST", "/v1/files/delete", &files(&["in/d"])).0, 200);
+    let job = |key: &str, name: &str| {
+        let (status, job) = ask(key, "PUT", &format!("/v1/files/{name}?async=true"), "later");
+        assert_eq!(status, 202, "{job}");
+        job["url"].as_str().unwrap().to_owned()
+    };
+    let (own, other) = (job(&mine, "in/e"), job(&all, "out/e"));
+    // Events end with the job.
+    assert_eq!(ask(&mine, "GET", &format!("{own}/events"), "").0, 200);
+    let (status, done) = ask(&mine, "GET", &own, "");
+    assert_eq!((status, &done["status"]), (200, &Value::from("completed")), "{done}");
+    assert_eq!(ask(&mine, "POST", &format!("{own}/cancel"), "").0, 409, "it has ended");
+    for (method, target) in [
+        ("GET", other.clone()),
+        ("GET", format!("{other}/events")),
+        ("POST", format!("{other}/cancel")),
+    ] {
+        assert_eq!(ask(&mine, method, &target, "").0, 404, "{method} {target}");
+    }
+    for (method, target) in [
+        ("GET", "/v1/jobs".to_owned()),
+        ("GET", "/v1/jobs/stats".to_owned()),
+        ("GET", "/v1/jobs/page".to_owned()),
+        ("DELETE", own),
+    ] {
+        limited(ask(&mine, method, &target, ""));
+    }
+    assert_eq!(ask(&all, "GET", &other, "").0, 200);
+}

@@ -250,10 +250,36 @@ fn a_file_is_annotated_copied_renamed_and_restored_without_sending_its_bytes() {
     assert_eq!(ok(&["get", "n/a.txt", "--version-id", old, "-o", "-"]), "first");
     ok(&["restore", "n/a.txt", old]);
     assert_eq!(ok(&["get", "n/a.txt", "-o", "-"]), "first");
+    assert_eq!(ok(&["prune", "n/a.txt", "1"]), "3 versions erased\n");
+    assert_eq!(ok(&["history", "n/a.txt"]).lines().count(), 2);
     ok(&["rm", "n/a.txt"]);
     let history = ok(&["history", "n/a.txt", "--json"]);
     let newest: Value = serde_json::from_str(history.lines().next().unwrap()).unwrap();
     assert_eq!(newest["deleted"], true, "{history}");
+}
+
+#[test]
+fn several_files_are_changed_at_once_and_duplicates_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let run = |args: &[&str]| {
+        run(&dir, &[&["files"][..], args, &["--server", server.url.as_str()]].concat())
+    };
+    for (name, bytes) in [("a", "same"), ("b", "same"), ("c", "another")] {
+        write(dir.path(), name, bytes.as_bytes());
+        assert!(run(&["put", name, &format!("n/{name}")]).status.success());
+    }
+    let changed = run(&["set", "n/a", "n/b", "n/none", "--tag", "stage=final"]);
+    assert_eq!(changed.status.code(), Some(1), "{changed:?}");
+    assert!(stderr(&changed).contains("cannot change n/none: there is no file"), "{changed:?}");
+    let tagged = json(&run(&["stat", "n/b", "--json"]));
+    assert_eq!(tagged["tags"]["stage"], "final", "{tagged}");
+    let listed = run(&["duplicates"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let lines: Vec<&str> = listed.lines().map(str::trim).collect();
+    assert_eq!(lines.len(), 3, "{listed}");
+    assert!(lines[0].contains("2 names"), "{listed}");
+    assert_eq!(lines[1..], ["n/a", "n/b"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::describe::{ANY, BYTES, Kind, Operation, header, needed, path, query};
 use crate::intake::answers::FilePage;
+use crate::intake::changes::FileChanges;
 use crate::intake::details::FilePatch;
 use crate::intake::duplicates::DuplicateReport;
 use crate::intake::file_namespaces::{
@@ -252,6 +253,12 @@ pub(super) fn transfers(id: &str, summary: &str) -> Operation {
 pub(super) fn delete_files() -> Operation {
     let operation = Operation::new("files", "delete_files", "Remove several names");
     results(operation.takes::<Deletions>(true, "The names"))
+}
+
+pub(super) fn change_files() -> Operation {
+    let summary = "Change comments, metadata and tags of files";
+    let operation = Operation::new("files", "change_files", summary);
+    results(operation.takes::<FileChanges>(true, "The files and what changes"))
 }
 
 fn results(operation: Operation) -> Operation {

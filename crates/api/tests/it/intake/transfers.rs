@@ -112,3 +112,37 @@ async fn an_answer_too_long_to_be_remembered_is_put_together_from_its_parts() {
     let again = house.send("POST", "/v1/files/copy", &[KEY], transfers(&pairs)).await;
     assert_eq!((again.status, &again.body), (200, &first.body));
 }
+
+#[tokio::test]
+async fn several_files_are_changed_each_by_its_own_patch_and_once() {
+    let house = House::new();
+    for name in ["n/a", "n/b"] {
+        house.put(name, name).await;
+    }
+    let with = |name: &str, patch: Value| {
+        let mut file = path(name);
+        file.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+        file
+    };
+    let files = [
+        with("n/a", json!({"tags": {"stage": "raw"}, "comment": "x"})),
+        with("n/b", json!({"metadata": {"Author": "ada"}})),
+        with("n/none", json!({"comment": "x"})),
+        with("n/a", json!({"tags": {"stage": null, "done": "yes"}})),
+        with("n/a", json!({"tags": {"n": "x".repeat(5_000)}})),
+    ];
+    let body = json!({ "files": files }).to_string();
+    let first = house.send("POST", "/v1/files/change", &[KEY], body.clone()).await;
+    assert_eq!(first.status, 207);
+    assert_eq!(statuses(&first), ["changed", "changed", "failed", "changed", "failed"]);
+    let codes = |at: usize| first.json()["results"][at]["error"]["code"].clone();
+    assert_eq!((codes(2), codes(4)), (json!("not_found"), json!("attributes")));
+    let file = first.json()["results"][3]["file"].clone();
+    assert_eq!((&file["comment"], &file["tags"]), (&json!("x"), &json!({"done": "yes"})));
+    let again = house.send("POST", "/v1/files/change", &[KEY], body).await;
+    assert_eq!((again.header("idempotent-replay"), &again.body), ("true", &first.body));
+    for wrong in [r#"{"files":[]}"#, r#"{"files":[{"namespace":"n","name":"a","tag":{}}]}"#] {
+        let refused = house.send("POST", "/v1/files/change", &[], wrong).await;
+        assert_eq!(refused.error(), (400, "json".to_owned()), "{wrong}");
+    }
+}
