@@ -104,7 +104,7 @@ pub(super) fn classify(bytes: &[u8]) -> Option<&'static str> {
                 }
             }
             b"mimetype" => {
-                if let Some(mime) = open_document(entry.stored()) {
+                if let Some(mime) = open_document(&entry.mimetype()) {
                     return Some(mime);
                 }
             }
@@ -133,14 +133,14 @@ fn open_document(mimetype: &[u8]) -> Option<&'static str> {
     OPEN_DOCUMENT.iter().find(|(name, _)| name.as_bytes() == end).map(|(_, mime)| *mime)
 }
 
-/// The entries of an archive from its beginning on, as far as their sizes are known.
+/// The entries of an archive from its beginning on. One whose size is not known ends before the next header.
 struct Entries<'a>(&'a [u8]);
 
 struct Entry<'a> {
     name: &'a [u8],
     is_deflated: bool,
-    /// Size of what is stored, if the header has it.
-    size: usize,
+    /// Size of what is stored, if it is known.
+    size: Option<usize>,
     /// What follows the header: the content, and what comes after it.
     rest: &'a [u8],
 }
@@ -162,19 +162,24 @@ impl<'a> Iterator for Entries<'a> {
         let (name_size, extra_size) = (u16_at(26)?, u16_at(28)?);
         let name = bytes.get(30..30 + name_size)?;
         let rest = bytes.get(30 + name_size + extra_size..)?;
-        // With the third flag, the size comes after the content.
+        // With the third flag, the size comes after the content: archives that were written as a stream.
         let is_known = flags & 8 == 0 || size > 0;
-        let size = usize::try_from(size).ok()?;
-        self.0 = rest.get(size..).filter(|_| is_known).unwrap_or_default();
+        let size = usize::try_from(size).ok().filter(|_| is_known);
+        let end = size.or_else(|| find(rest, b"PK\x03\x04"));
+        self.0 = end.and_then(|end| rest.get(end..)).unwrap_or_default();
         Some(Entry { name, is_deflated: method == 8, size, rest })
     }
 }
 
 impl Entry<'_> {
-    /// The bytes of an entry that is not compressed, as far as they are there.
-    fn stored(&self) -> &[u8] {
-        let stored = self.rest.get(..self.size).unwrap_or(self.rest);
-        if self.is_deflated { &[] } else { stored }
+    /// The content of an entry that has a media type, as far as it is there.
+    fn mimetype(&self) -> Vec<u8> {
+        if self.is_deflated {
+            return self.content().into_bytes();
+        }
+        // A size that follows the content begins with this mark.
+        let size = self.size.or_else(|| find(self.rest, b"PK\x07\x08")).unwrap_or(usize::MAX);
+        self.rest.get(..size).unwrap_or(self.rest).to_vec()
     }
 
     /// The content as text, as much as is there of it.
@@ -189,6 +194,10 @@ impl Entry<'_> {
         }
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+fn find(bytes: &[u8], mark: &[u8; 4]) -> Option<usize> {
+    bytes.windows(mark.len()).position(|window| window == mark)
 }
 
 #[cfg(test)]
@@ -241,6 +250,37 @@ mod tests {
         assert_eq!(classify(&entry("mimetype", b"application/epub+zip", false)), None);
     }
 
+    /// An entry of an archive that was written as a stream: its size comes after the content.
+    fn streamed(name: &str, content: &[u8], deflated: bool) -> Vec<u8> {
+        let mut bytes = entry(name, content, deflated);
+        bytes[6] = 8;
+        bytes[18..26].fill(0);
+        bytes.extend(b"PK\x07\x08");
+        bytes.extend([0; 12]);
+        bytes
+    }
+
+    #[test]
+    fn documents_that_were_written_as_a_stream_are_known() {
+        for (part, expected) in OFFICE {
+            let types = format!("<Override ContentType=\"application/vnd.{part}\"/>");
+            let mut bytes = streamed("docProps/app.xml", b"<x/>", true);
+            bytes.extend(streamed("_rels/.rels", b"", false));
+            bytes.extend(streamed("[Content_Types].xml", types.as_bytes(), true));
+            assert_eq!(classify(&bytes), Some(expected));
+        }
+        for (_, expected) in OPEN_DOCUMENT {
+            for deflated in [false, true] {
+                let mut bytes = streamed("mimetype", expected.as_bytes(), deflated);
+                bytes.extend(streamed("content.xml", b"<x/>", true));
+                assert_eq!(classify(&bytes), Some(expected));
+            }
+        }
+        let mut bytes = streamed("META-INF/MANIFEST.MF", b"1", true);
+        bytes.extend(streamed("AndroidManifest.xml", b"2", true));
+        assert_eq!(classify(&bytes), Some("application/vnd.android.package-archive"));
+    }
+
     #[test]
     fn other_archives_are_left_to_their_lists() {
         assert_eq!(classify(&entry("a.txt", b"words", true)), None);
@@ -254,6 +294,7 @@ mod tests {
     #[test]
     fn no_cut_or_flipped_byte_is_more_than_unknown() {
         let mut whole = entry("_rels/.rels", b"<x/>", true);
+        whole.extend(streamed("a/b.xml", b"<y/>", true));
         whole.extend(entry("[Content_Types].xml", b"<Types>".repeat(9).as_slice(), true));
         for cut in 0..whole.len() {
             assert_eq!(classify(&whole[..cut]), None);
