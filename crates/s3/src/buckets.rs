@@ -100,6 +100,14 @@ impl Service {
         }
     }
 
+    /// A time for a namespace that was never created but has files: when the first of its names was given.
+    /// Clients need a date for every bucket.
+    async fn first_use_ms(&self, namespace: Namespace) -> S3Result<i64> {
+        let filter = FileFilter { namespace: Some(namespace), ..FileFilter::default() };
+        let first = self.intake.list(filter, None, 1).await.map_err(of_intake)?;
+        Ok(first.first().map_or(0, |file| file.created_ms))
+    }
+
     /// * `is_limited`: whether the key reaches some buckets only: it may not lift the quota of one.
     pub(crate) async fn delete_bucket(
         &self,
@@ -170,9 +178,13 @@ impl Service {
                     next = buckets.last().and_then(|bucket: &Bucket| bucket.name.clone());
                     break 'pages;
                 }
+                let created_ms = match record {
+                    Some(record) => record.created_ms,
+                    None => self.first_use_ms(namespace.clone()).await?,
+                };
                 buckets.push(Bucket {
                     bucket_region: Some(self.region().to_owned()),
-                    creation_date: Some(timestamp(record.map_or(0, |record| record.created_ms))),
+                    creation_date: Some(timestamp(created_ms)),
                     name: Some(name.to_owned()),
                 });
             }

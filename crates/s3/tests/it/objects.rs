@@ -312,7 +312,12 @@ async fn what_is_stored_over_http_is_an_object() {
     assert_eq!((got.status, got.header("content-type")), (200, Some("text/plain")));
     let etag = got.header("etag").unwrap();
     assert_eq!((etag.len(), etag.ends_with("-1\"")), (68, true), "a SHA-256, and no MD5");
-    assert!(server.call(&key, "GET", "/", &[], "").await.text().contains("<Name>a_b</Name>"));
+    let listed = server.call(&key, "GET", "/", &[], "").await.text();
+    assert!(listed.contains("<Name>a_b</Name>"), "{listed}");
+    assert!(
+        !listed.contains("<CreationDate>1970"),
+        "a bucket that was never created has a date: {listed}"
+    );
 }
 
 #[tokio::test]
