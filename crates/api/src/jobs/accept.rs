@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use bytes::Bytes;
 use forebay_jobs::{BodyError, BodyWriter, NewJob, Priority, SubmitError, Submitted};
 use http::header::{CONTENT_LENGTH, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
@@ -154,8 +155,9 @@ pub(super) fn half(parts: &[&[u8]]) -> [u8; 16] {
     half
 }
 
-/// Reads a body: a little into memory, more into a file.
-pub(super) async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWriter, Problem> {
+/// Reads a body: a little into memory, more into a file. What has arrived is written while more arrives.
+pub(super) async fn receive(to: BodyWriter, mut body: Body) -> Result<BodyWriter, Problem> {
+    let (mut writing, mut gathered, mut size) = (Writing::Idle(to), Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             let error = forebay_base::error_chain::chain(&error);
@@ -163,19 +165,49 @@ pub(super) async fn receive(mut to: BodyWriter, mut body: Body) -> Result<BodyWr
         })?;
         // Trailers carry nothing that is used.
         let Ok(bytes) = frame.into_data() else { continue };
-        if to.blocks(bytes.len()) {
-            let written = forebay_base::blocking::spawn(move || {
-                let written = to.write(&bytes);
-                (to, written)
-            });
-            let (body, written) = written.await.map_err(|_| interrupted())?;
-            to = body;
-            written.map_err(|error| not_stored(&error))?;
-        } else {
-            to.write(&bytes).map_err(|error| not_stored(&error))?;
+        size += bytes.len();
+        gathered.push(bytes);
+        if size >= GATHERED_MAX {
+            writing = writing.add(std::mem::take(&mut gathered)).await?;
+            size = 0;
         }
     }
-    Ok(to)
+    writing.add(gathered).await?.ended().await
+}
+
+/// Bytes that are written at a time. Twice as many are held.
+const GATHERED_MAX: usize = 1 << 20;
+
+/// A body that is being written.
+enum Writing {
+    Idle(BodyWriter),
+    Running(forebay_base::blocking::Task<Result<BodyWriter, BodyError>>),
+}
+
+impl Writing {
+    /// Adds pieces, after those before were written.
+    async fn add(self, pieces: Vec<Bytes>) -> Result<Self, Problem> {
+        let mut to = self.ended().await?;
+        let blocks = to.blocks(pieces.iter().map(Bytes::len).sum());
+        let write = move || {
+            pieces.iter().try_for_each(|piece| to.write(piece))?;
+            Ok(to)
+        };
+        if blocks {
+            return Ok(Self::Running(forebay_base::blocking::spawn(write)));
+        }
+        write().map(Self::Idle).map_err(|error| not_stored(&error))
+    }
+
+    /// Waits until everything was written.
+    async fn ended(self) -> Result<BodyWriter, Problem> {
+        match self {
+            Self::Idle(to) => Ok(to),
+            Self::Running(task) => {
+                task.await.map_err(|_| interrupted())?.map_err(|error| not_stored(&error))
+            }
+        }
+    }
 }
 
 pub(super) async fn finish(body: BodyWriter) -> Result<forebay_jobs::ReceivedBody, Problem> {
