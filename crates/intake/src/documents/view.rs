@@ -409,10 +409,11 @@ impl Worker {
                 self.writer.sink.commit(Position(end.0)).map_err(ApplyError::Sink)?;
                 crate::meters::documents_applied(written, started.elapsed());
                 written = 0;
-                self.queue.forget(at + 1 - done);
+                // In this order, so that documents which wait for the other database are always counted.
                 if let Some(outbox) = &self.queue.outbox {
                     outbox.announce(batch.get(done..=at).unwrap_or_default());
                 }
+                self.queue.forget(at + 1 - done);
                 done = at + 1;
                 self.queue.applied.send_modify(|applied| {
                     applied.position = end;
