@@ -162,6 +162,11 @@ impl Change {
     }
 }
 
+/// Whether two costs are the same. A sum of the same amounts in another order differs in its last digits.
+pub(super) fn is_same_cost((old, new): (f64, f64)) -> bool {
+    billionths(new - old) == 0
+}
+
 /// An amount as a whole number, so that it can be compared.
 #[expect(clippy::cast_possible_truncation, reason = "beyond the range it is the largest number")]
 fn billionths(cost: f64) -> i128 {

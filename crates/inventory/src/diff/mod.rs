@@ -18,7 +18,7 @@ mod change;
 
 pub use change::{Change, ClassChange, Rank, Status};
 
-use change::Key;
+use change::{Key, is_same_cost};
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Default)]
@@ -192,7 +192,7 @@ impl<'q> Walk<'q> {
         let status = match (old, new) {
             (None, _) => Status::Added,
             (_, None) => Status::Removed,
-            _ if before == after && cost.is_none_or(|(old, new)| old == new) => return Ok(()),
+            _ if before == after && cost.is_none_or(is_same_cost) => return Ok(()),
             _ => Status::Changed,
         };
         let mut change = self.change(&before, &after, status);
