@@ -12,7 +12,8 @@ use crate::problem::Problem;
 /// Answers a failed request. A fault of the server is logged with the request's id.
 pub(crate) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let (status, code) = classify(error);
-    if status.is_server_error() {
+    // What this build leaves out is no fault.
+    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
         tracing::error!(request_id = id, error = %chain(error), "a request failed");
     }

@@ -76,6 +76,12 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
         "event store open"
     );
     let from = &config.events;
+    if from.merkle && from.anchor.0.is_empty() && from.witnesses.0.is_empty() {
+        tracing::info!(
+            "checkpoints of events are kept in the data directory only: set events.anchor or \
+             events.witnesses, so that an earlier state of the directory does not pass for the current one"
+        );
+    }
     let settings = Settings {
         witness: open_witness(config, clock)?.map(Arc::new),
         mappings: mappings(from),
