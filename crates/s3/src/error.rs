@@ -272,4 +272,17 @@ mod tests {
         assert_eq!(full.status_code(), Some(StatusCode::INSUFFICIENT_STORAGE));
         assert!(!full.message().unwrap_or_default().contains("blob"));
     }
+
+    #[test]
+    fn a_damaged_view_is_500_without_what_the_log_says_of_it() {
+        let damaged = of_intake(IntakeError::ViewDamaged {
+            view: "the catalogue",
+            found: "the row \"notes/secret\"".to_owned(),
+            remedy: "restart the server",
+        });
+        assert_eq!(damaged.status_code(), Some(StatusCode::INTERNAL_SERVER_ERROR));
+        assert_eq!(*damaged.code(), S3ErrorCode::InternalError);
+        let message = damaged.message().unwrap();
+        assert!(!message.contains("secret") && message.contains("log"), "{message}");
+    }
 }

@@ -118,4 +118,23 @@ mod tests {
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(answer.headers()[RETRY_AFTER], "1");
     }
+
+    #[tokio::test]
+    async fn a_damaged_view_is_500_and_names_the_row_and_the_remedy() {
+        let error = IntakeError::ViewDamaged {
+            view: "the document database",
+            found: "the row with id 7".to_owned(),
+            remedy: "run `forebay fsck`",
+        };
+        assert_eq!(classify(&error), (StatusCode::INTERNAL_SERVER_ERROR, "damaged"));
+        assert!(!may_pass("damaged"));
+        let answer = answer(&error, &HeaderMap::new());
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!answer.headers().contains_key(RETRY_AFTER));
+        let body = axum::body::to_bytes(answer.into_body(), 64 << 10).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["code"], "damaged");
+        let message = "the document database is damaged: the row with id 7; run `forebay fsck`";
+        assert_eq!(body["error"]["message"], message);
+    }
 }
