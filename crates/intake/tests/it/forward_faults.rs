@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use forebay_base::clock::ManualClock;
 use forebay_base::fs::RealFs;
 use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, IntakeError, IntakeOptions};
@@ -10,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::elsewhere::{Elsewhere, caught_up, until};
 use crate::requests::{Reply, post, put};
-use crate::support::{directory, key, namespace, open_with};
+use crate::support::{DOCUMENTS, directory, key, namespace, open_with};
 
 /// An intake that forwards, and its database.
 struct House {
@@ -112,6 +114,59 @@ async fn what_is_taken_is_in_the_database_byte_for_byte_and_in_tables_alike() {
     house.fill("rows", 5, 100).await;
     house.check_same("after a restart").await;
     assert_eq!(house.intake.database().unwrap().documents_written, 2, "nothing was sent again");
+}
+
+#[tokio::test]
+async fn acknowledged_documents_wait_and_age_before_and_after_the_view_has_applied_them() {
+    let dir = directory();
+    let elsewhere = Elsewhere::new(dir.path().join("elsewhere.sqlite"));
+    let mut options = IntakeOptions::new(dir.path().join("intake"));
+    options.segment_size = 256 << 10;
+    options.search = false;
+    options.decision.documents_min = 1;
+    options.forward = Some(elsewhere.options());
+    let clock = Arc::new(ManualClock::new(1_767_323_045_000));
+    let opened = Intake::open(options.clone(), Arc::new(RealFs), clock.clone());
+    let (intake, _) = opened.unwrap();
+    let rows = namespace("rows");
+    let send = async |n: u64| {
+        let body = format!("{{\"n\":{n}}}");
+        assert_eq!(post(&intake, &rows, None, &body).await.unwrap().status, 201);
+    };
+    send(1).await;
+    let before = caught_up(&intake).await;
+    assert_eq!((before.documents_waiting, before.lag_seconds), (0, 0.0));
+
+    // The view waits for this lock, and announces nothing to the database meanwhile.
+    let lock = rusqlite::Connection::open(options.dir.join(DOCUMENTS)).unwrap();
+    lock.busy_timeout(Duration::from_secs(60)).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for n in 2..=4 {
+        send(n).await;
+    }
+    clock.advance(Duration::from_secs(7));
+    send(5).await;
+    clock.advance(Duration::from_secs(2));
+    let status = intake.database().unwrap();
+    lock.execute_batch("ROLLBACK").unwrap();
+    assert_eq!((status.documents_waiting, status.lag_seconds), (4, 9.0), "{status:?}");
+    assert_eq!((status.state.name(), status.documents_written), ("following", 1), "{status:?}");
+    let after = caught_up(&intake).await;
+    assert_eq!((after.lag_seconds, after.documents_written), (0.0, 5), "{after:?}");
+
+    // The view has applied it, and the database is away.
+    elsewhere.go_away(true);
+    send(6).await;
+    intake.namespaces().await.unwrap();
+    until("it is away", || intake.database().unwrap().state.name() == "away");
+    clock.advance(Duration::from_secs(3));
+    let status = intake.database().unwrap();
+    assert!(status.documents_waiting >= 1 && status.lag_seconds >= 3.0, "{status:?}");
+    elsewhere.go_away(false);
+    let after = caught_up(&intake).await;
+    assert_eq!((after.documents_waiting, after.lag_seconds), (0, 0.0), "{after:?}");
+    elsewhere.check_same(&options.dir, "after it came back");
+    intake.close().unwrap();
 }
 
 #[tokio::test]
