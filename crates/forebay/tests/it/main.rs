@@ -53,6 +53,7 @@ mod namespaces_cli;
 mod pipeline_columns;
 mod pipeline_forebay;
 mod pipeline_http;
+mod pipeline_incremental;
 mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
