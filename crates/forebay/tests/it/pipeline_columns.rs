@@ -1,9 +1,14 @@
 //! What a destination makes of columns and values that are not its own: new columns, other types,
 //! rows that are left out, and what `run` and `verify` say of them.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs;
+use std::sync::Arc;
 
+use arrow::array::{Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use parquet::arrow::ArrowWriter;
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -241,4 +246,63 @@ fn rows_that_an_incremental_run_does_not_read_are_a_warning() {
     let warnings = report(&dir)["warnings"].as_array().unwrap().clone();
     assert!(warnings.iter().all(|found| found.as_str().unwrap().starts_with(warning)));
     assert_eq!(warnings.len(), 1);
+}
+
+/// Writes `in/t.parquet`: one row, whose text `c` is of a type in SQL as the file's metadata names it.
+fn put_parquet(dir: &TempDir, sql_type: &str) {
+    let metadata = HashMap::from([("forebay.sql_type".to_owned(), sql_type.to_owned())]);
+    let schema = Schema::new(vec![
+        Field::new("id", DataType::Int64, true),
+        Field::new("c", DataType::Utf8, true).with_metadata(metadata),
+    ]);
+    let batch = RecordBatch::try_new(
+        Arc::new(schema),
+        vec![Arc::new(Int64Array::from(vec![1])), Arc::new(StringArray::from(vec!["12"]))],
+    )
+    .unwrap();
+    put(dir, "t.parquet", "");
+    let file = fs::File::create(dir.path().join("in/t.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_type_of_a_parquet_file_that_is_more_than_a_type_is_refused_and_no_table_is_lost() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "dst",
+        "create table victim (id int); insert into victim values (7);
+         create table t (id bigint, c int)",
+    );
+    let dir = TempDir::new().unwrap();
+    let source = csv(&dir, "t.parquet").replace("use: csv", "use: parquet");
+    let port = pg.port();
+    let rows = "select (select string_agg(id::text, ',') from victim), count(*) from t";
+    for mode in ["append", "replace"] {
+        let into = format!(
+            "  use: postgres\n  config: {{ host: 127.0.0.1, port: {port}, database: dst, user: postgres }}\n  \
+             write_mode: {mode}\n  schema_evolution: {{ type_change: alter }}"
+        );
+        write(&dir, &source, into, "");
+        for sql_type in [
+            "text using c::text; drop table victim",
+            "text using ''; drop table victim; --",
+            "text); drop table victim; --",
+            "text default (select 1)",
+        ] {
+            put_parquet(&dir, sql_type);
+            for command in ["plan", "run"] {
+                fails(&dir, command, "this is not the name of a type");
+                fails(&dir, command, "column \"c\"");
+            }
+            assert_eq!(pg.query("dst", rows), "7|0", "{mode}: {sql_type}");
+        }
+    }
+    // What is a type is used as one.
+    put_parquet(&dir, "character varying(5)");
+    run_ok(&dir, RUN);
+    let of = "select pg_typeof(c), c from t";
+    assert_eq!(pg.query("dst", of), "character varying|12");
+    assert_eq!(pg.query("dst", rows), "7|1");
 }
