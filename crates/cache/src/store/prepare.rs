@@ -205,6 +205,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_prepared_has_no_spare_room() {
+        for value in values() {
+            for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+                let Ready { stored, form, .. } = Ready::new(&value, codec);
+                let (size, room) = (stored.len(), stored.capacity());
+                // The allocator may round up.
+                assert!(room <= size + 64, "{form:?} of {} bytes: {room} for {size}", value.len());
+            }
+        }
+    }
+
+    #[test]
     fn of_many_values_each_is_taken_once_in_any_order() {
         let space = keyspace();
         let [text, noise] = values();

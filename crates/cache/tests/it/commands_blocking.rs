@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_cache::engine::{Engine, Flow, Mailbox, Notify, Peer, Session, Via};
 use forebay_cache::resp::{Proto, Reply};
 
-use crate::commands_support::{Node, Ours, words};
+use crate::commands_support::{Node, Ours, transcript, words};
 
 #[derive(Debug)]
 struct NoNotify;
@@ -67,6 +67,27 @@ fn a_value_of_another_type_leaves_it_waiting() {
         engine.close(waiting.session);
     }
     assert_eq!(engine.blocked(), 0);
+}
+
+#[test]
+fn every_command_that_waits_refuses_a_timeout_beyond_milliseconds_in_64_bits() {
+    transcript(
+        Proto::Resp2,
+        r"
+        BLPOP k 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BRPOP k 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BLMOVE k to LEFT LEFT 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BRPOPLPUSH k to 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BLMPOP 0x7FFFFFFFFFFFFF 1 k LEFT => !ERR timeout is out of range
+        BZPOPMIN k 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BZPOPMAX k 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        BZMPOP 0x7FFFFFFFFFFFFF 1 k MIN => !ERR timeout is out of range
+        # Also where there is something to pop.
+        RPUSH list x => 1
+        BLPOP list 0x7FFFFFFFFFFFFF => !ERR timeout is out of range
+        LLEN list => 1
+        ",
+    );
 }
 
 #[test]

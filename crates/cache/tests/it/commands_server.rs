@@ -7,7 +7,7 @@ use forebay_cache::CacheOptions;
 use forebay_cache::engine::{Engine, Flow, Mailbox, Notify, Peer, Stopper, Via};
 use forebay_cache::resp::{Proto, Reply};
 
-use crate::commands_support::{Ours, transcript, words};
+use crate::commands_support::{Node, Ours, transcript, words};
 
 #[derive(Debug, Default)]
 struct Stops(AtomicUsize);
@@ -240,6 +240,54 @@ fn asking_about_a_key_is_no_use_of_it() {
         OBJECT FREQ k => 2
         "#,
     );
+}
+
+#[test]
+fn the_version_is_that_of_the_redis_whose_commands_there_are() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    for line in ["INFO server", "INFO", "INFO everything"] {
+        let shown = ours.line(line).text();
+        assert_eq!(shown.matches("redis_version:7.2.").count(), 1, "{line}: {shown}");
+    }
+    let hello = ours.line("HELLO 2").text();
+    assert!(hello.contains(r#""version" "7.2."#), "{hello}");
+}
+
+#[test]
+fn a_pattern_with_thousands_of_stars_is_answered_and_the_server_goes_on() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    let mut other = Ours::new(&engine, Proto::Resp2);
+    let long = "a".repeat(10_000);
+    assert_eq!(ours.run(&["SET", &long, "v"]).text(), "OK");
+    // Backtracking would take longer than anyone waits.
+    let pattern = "a*".repeat(1_000) + "b";
+    assert_eq!(ours.run(&["KEYS", &pattern]).text(), "[]");
+    assert_eq!(ours.run(&["SCAN", "0", "MATCH", &pattern]).text(), r#"["0" []]"#);
+    assert_eq!(other.run(&["GET", &long]).text(), "\"v\"");
+    let found = other.run(&["KEYS", &"a*".repeat(1_000)]).text();
+    assert_eq!(found, format!("[\"{long}\"]"));
+    assert_eq!(other.line("DBSIZE").text(), "1");
+}
+
+#[test]
+fn a_string_takes_hardly_more_memory_than_its_bytes() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    for size in [20_000, 100_000, 300_000] {
+        // A buffer with much room, in which no byte repeats in a way that compresses.
+        let mut value = Vec::with_capacity(16 * size);
+        let mut state = 7_u64;
+        value.extend((0..size).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_le_bytes()[5]
+        }));
+        ours.run(&[&b"SET"[..], b"k", &value]);
+        let Node::Int(usage) = ours.line("MEMORY USAGE k") else { panic!("{size}") };
+        let usage = usize::try_from(usage).unwrap();
+        assert!((size..size + 1_024).contains(&usage), "{usage} for {size}");
+    }
 }
 
 #[test]

@@ -50,6 +50,18 @@ fn a_string_appended_to_moves_a_few_dozen_times_and_wastes_an_eighth_at_most() {
 }
 
 #[test]
+fn a_string_from_a_larger_buffer_keeps_no_spare_room() {
+    let bytes = noise(SHARED_MIN);
+    let mut roomy = Vec::with_capacity(64 * SHARED_MIN);
+    roomy.extend_from_slice(&bytes);
+    let text = SharedText::new(Form::Plain, roomy);
+    assert_eq!(*text.bytes, bytes);
+    // The allocator may round up.
+    assert!(text.bytes.capacity() <= SHARED_MIN + 64, "{}", text.bytes.capacity());
+    assert!(text.bytes() <= SHARED_MIN + 64 + OVERHEAD, "{}", text.bytes());
+}
+
+#[test]
 fn a_compressed_string_is_decompressed_by_the_first_change_alone() {
     let space = keyspace();
     let mut expected = text();
