@@ -56,7 +56,7 @@ fn ended(server: &Server, name: &str) -> Value {
     }
 }
 
-fn built(server: &Server, name: &str, body: &Value) -> Value {
+pub(crate) fn built(server: &Server, name: &str, body: &Value) -> Value {
     let answer = begin(server, name, body);
     assert_eq!(answer.status, 202, "{}", answer.body);
     assert!(answer.head.contains(&format!("location: /v1/inventories/{name}/build")));

@@ -43,6 +43,7 @@ mod intake_http;
 mod intake_kill;
 mod inventory_cli;
 mod inventory_http;
+mod inventory_versions;
 mod jobs;
 mod jobs_adopted;
 mod mixed_client;
