@@ -408,3 +408,105 @@ fn a_password_the_database_refuses_degrades_and_a_server_without_a_database_says
     assert!(answer.body.contains("intake.database.url"), "{answer:?}");
     assert_eq!(server.get("/readyz").json()["status"], "ready");
 }
+
+/// Why PostgreSQL refuses the rows of a table, how that is repaired, and what the reason contains.
+const REFUSALS: [[&str; 3]; 3] = [
+    [
+        "alter table forebay.TABLE add constraint small check (n < 100)",
+        "alter table forebay.TABLE drop constraint small",
+        "violates check constraint",
+    ],
+    [
+        "alter table forebay.TABLE drop column text",
+        "alter table forebay.TABLE add column text text",
+        "column \"text\" of relation",
+    ],
+    [
+        "create function forebay.refuse() returns trigger language plpgsql
+           as $$begin raise exception 'not today'; end$$;
+         create trigger refuse before insert on forebay.TABLE
+           for each row execute function forebay.refuse()",
+        "drop function forebay.refuse() cascade",
+        "not today",
+    ],
+];
+
+/// Whether one namespace alone is quarantined, with three documents, and nothing else waits.
+fn is_quarantined(status: &Value, namespace: &str, reason: &str) -> bool {
+    let held = status["quarantined"].as_array().unwrap();
+    status["state"] == "following"
+        && status["documents_waiting"] == 3
+        && held.len() == 1
+        && held[0]["namespace"] == namespace
+        && held[0]["documents_waiting"] == 3
+        && held[0]["reason"].as_str().unwrap().contains(reason)
+}
+
+#[test]
+fn a_table_that_postgresql_refuses_holds_up_no_other_and_a_replay_delivers_everything() {
+    let Some(database) = Postgres::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // No later attempt comes between the repair and the replay.
+    let (url, later) = (url(&database), ["intake.database.retry_max=1h"]);
+    let mut server = start(&dir, &url, &later);
+    let send = |server: &Server, namespace: &str, n: u32| {
+        let body = format!("{{\"n\":{n},\"text\":\"text {n}\"}}\n");
+        assert_eq!(post(server, &format!("{namespace}?target=table"), &body), 201, "{namespace}");
+    };
+    let there = |namespace: &str| -> Vec<String> {
+        let document = "_id || ' ' || convert_from(_document, 'UTF8')";
+        let sql = format!("select {document} from forebay.{namespace} order by _id");
+        database.query("postgres", &sql).lines().map(str::to_owned).collect()
+    };
+    let replay = |server: &Server, namespace: &str| {
+        server.ask("POST", &format!("/v1/database/replay?namespace={namespace}"), "").status
+    };
+    for (at, [cause, repair, reason]) in REFUSALS.into_iter().enumerate() {
+        let broken = format!("broken{at}");
+        for namespace in [&*broken, "good"] {
+            send(&server, namespace, 1);
+        }
+        until("both tables are there", || is_following(&server));
+        database.query("postgres", &cause.replace("TABLE", &broken));
+        for n in 100..103 {
+            for namespace in [&*broken, "good", "other"] {
+                send(&server, namespace, n);
+            }
+        }
+        let is_held = |server: &Server| is_quarantined(&status(server), &broken, reason);
+        until("one namespace is quarantined and the others are written", || is_held(&server));
+        for namespace in ["good", "other"] {
+            assert_eq!(there(namespace), documents(&server, namespace), "{namespace}");
+        }
+        assert_eq!(there(&broken).len(), 1, "{cause}");
+        let ready = server.get("/readyz").json();
+        assert_eq!(ready["status"], "degraded");
+        assert!(ready["reason"].as_str().unwrap().contains(&broken), "{ready}");
+        let output = run(&dir, &["intake", "database", "--server", &server.url]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+        assert!(text.contains(&format!("refused    {broken}: 3 documents")), "{text}");
+
+        // It is remembered. The attempt of the start fails as well.
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+        server = start(&dir, &url, &later);
+        let is_tried = || status(&server)["quarantined"][0]["retries"].as_u64() >= Some(1);
+        until("it was tried at the start", is_tried);
+        until("it is still quarantined", || is_held(&server));
+        assert_eq!(replay(&server, "good"), 404);
+
+        database.query("postgres", &repair.replace("TABLE", &broken));
+        assert_eq!(replay(&server, &broken), 202);
+        until("everything is written", || is_following(&server));
+        assert_eq!(status(&server)["quarantined"], serde_json::json!([]));
+        send(&server, &broken, 200);
+        until("the next is written too", || is_following(&server));
+        for namespace in [&*broken, "good", "other"] {
+            let here = documents(&server, namespace);
+            assert_eq!(there(namespace), here, "{namespace} after {repair}");
+            assert!(here.len() >= 3, "{namespace}: {here:?}");
+        }
+        assert_eq!(server.get("/readyz").json()["status"], "ready");
+    }
+}
