@@ -3,6 +3,7 @@
 //! Everything lies outside the checkout, under a name with its version, so that another version
 //! stands beside it. A file is checked against its SHA-256 before it is used.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -70,6 +71,14 @@ pub(super) fn python(stage: &Stage, name: &str, list: &Path) -> anyhow::Result<P
     step(&mut pip, "cannot download Python packages")?;
     std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
     Ok(program)
+}
+
+/// Returns a `PATH` in which the programs of a Python's packages come first.
+pub(super) fn path_of(python: &Path) -> OsString {
+    let mut path = python.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    path
 }
 
 /// Makes a directory once: `make` fills a temporary one, which then takes the name.

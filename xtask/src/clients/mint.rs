@@ -73,9 +73,7 @@ fn scripts(stage: &Stage, core: &str) -> anyhow::Result<Outcome> {
     let list = skip::path("s3").join("mint.requirements");
     let python = fetch::python(stage, "python-mint", &list)?;
     // The tests call `aws`, `s3cmd` and `python`.
-    let mut path = python.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
-    path.push(":");
-    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let path = fetch::path_of(&python);
     both(stage, core, |endpoint| {
         let mut tests = Command::new("bash");
         tests.arg(skip::path("s3").join("mint.sh")).arg(&script).arg(endpoint).env("PATH", &path);

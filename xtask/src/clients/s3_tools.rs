@@ -1,4 +1,4 @@
-//! mc and s3fs against the S3-compatible port, each over HTTP and over HTTPS: `xtask/clients/s3/*.sh`.
+//! mc, rclone and s3fs against the S3-compatible port, each over HTTP and over HTTPS: `xtask/clients/s3/*.sh`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +16,19 @@ pub(super) fn mc(stage: &Stage) -> anyhow::Result<Outcome> {
     let program = install_mc(stage)?;
     both(stage, "mc", |script| {
         script.env("MC", &program);
+    })
+}
+
+pub(super) fn rclone(stage: &Stage) -> anyhow::Result<Outcome> {
+    of_packages(stage, "rclone")
+}
+
+/// Runs the script of a client that is a package for Python.
+fn of_packages(stage: &Stage, name: &str) -> anyhow::Result<Outcome> {
+    let list = skip::path("s3").join(format!("{name}.requirements"));
+    let path = fetch::path_of(&fetch::python(stage, &format!("python-{name}"), &list)?);
+    both(stage, name, |script| {
+        script.env("PATH", &path);
     })
 }
 
