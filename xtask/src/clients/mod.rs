@@ -20,6 +20,7 @@ mod node;
 mod openapi;
 mod passing;
 mod python;
+mod report;
 mod s3;
 mod s3_tools;
 mod schemathesis;
@@ -33,13 +34,13 @@ mod versitygw;
 
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, bail};
-use serde_json::json;
+use anyhow::Context as _;
 
 use crate::command::say;
 use fetch::Missing;
+use report::Line;
 use server::Server;
 
 /// What a line begins with that reports why a program left something out.
@@ -234,14 +235,6 @@ fn is_verdict(line: &str) -> bool {
     line.starts_with("ok ") || line.starts_with("FAILED ") || line.starts_with(SKIPPED)
 }
 
-/// A client's line of the table.
-struct Line {
-    name: &'static str,
-    /// What became of it, or why it was left out.
-    ended: Result<Outcome, String>,
-    took: Duration,
-}
-
 /// The task.
 ///
 /// # Errors
@@ -259,11 +252,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let lines = lines?;
     if args.json {
-        println_json(&lines)?;
+        report::println_json(&lines)?;
     } else {
-        say(table(&lines));
+        say(report::table(&lines));
     }
-    judge(&lines)
+    report::judge(&lines)
 }
 
 /// Runs the clients one after another. What a server and its client wrote is removed before the next, unless
@@ -304,73 +297,6 @@ fn run_one(stage: &Stage, client: &Client) -> anyhow::Result<Result<Outcome, Str
             Err(error) => Err(error.context(format!("cannot run {}", client.name))),
         },
     }
-}
-
-/// The lines for people.
-fn table(lines: &[Line]) -> String {
-    let mut text = format!(
-        "{:<20} {:>7} {:>7} {:>8} {:>6}\n",
-        "client", "passed", "failed", "skipped", "took"
-    );
-    for line in lines {
-        match &line.ended {
-            Ok(ended) => {
-                text.push_str(&format!(
-                    "{:<20} {:>7} {:>7} {:>8} {:>4} s\n",
-                    line.name,
-                    ended.passed,
-                    ended.failed.len(),
-                    ended.skipped,
-                    line.took.as_secs()
-                ));
-                for name in &ended.failed {
-                    text.push_str(&format!("    FAILED {name}\n"));
-                }
-            }
-            Err(why) => text.push_str(&format!("{:<20} SKIPPED: {why}\n", line.name)),
-        }
-    }
-    text
-}
-
-/// The lines for programs, on standard output.
-fn println_json(lines: &[Line]) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let clients: Vec<_> = lines
-        .iter()
-        .map(|line| match &line.ended {
-            Ok(ended) => json!({
-                "client": line.name,
-                "passed": ended.passed,
-                "failed": ended.failed,
-                "skipped": ended.skipped,
-                "took_ms": u64::try_from(line.took.as_millis()).unwrap_or(u64::MAX),
-            }),
-            Err(why) => json!({ "client": line.name, "left_out": why }),
-        })
-        .collect();
-    writeln!(std::io::stdout().lock(), "{}", json!({ "clients": clients }))
-        .context("cannot write to standard output")
-}
-
-fn judge(lines: &[Line]) -> anyhow::Result<()> {
-    let required = std::env::var_os("FOREBAY_REQUIRE_SERVICES").is_some_and(|word| word == "1");
-    let mut wrong = Vec::new();
-    for line in lines {
-        match &line.ended {
-            Ok(ended) if ended.failed.is_empty() && ended.passed > 0 => {}
-            Ok(ended) if ended.failed.is_empty() => {
-                wrong.push(format!("{}: no tests ran", line.name));
-            }
-            Ok(ended) => wrong.push(format!("{}: {} failed", line.name, ended.failed.len())),
-            Err(why) if required => wrong.push(format!("{}: skipped: {why}", line.name)),
-            Err(_) => {}
-        }
-    }
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    bail!("clients: {}", wrong.join("; "))
 }
 
 #[cfg(test)]
