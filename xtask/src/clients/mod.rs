@@ -4,7 +4,7 @@
 //! suites, redis-py's, Django's for its Redis cache, versitygw's and those of MinIO's clients bring their own
 //! tests, and so do cores of mint and clients for Java and JavaScript, if variables such as `FOREBAY_MINT` name checkouts
 //! of them. Scripts here try
-//! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc, rclone and s3fs over HTTP and HTTPS,
+//! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc, rclone, aws-cli and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
 //! `forebay serve`, and requests that schemathesis makes from it. What they need is fetched once, in pinned versions, into the user's cache
 //! directory. A client whose tools or network are missing is skipped, which is reported, or fails
@@ -123,7 +123,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 29] = [
+const CLIENTS: [Client; 30] = [
     Client::new("redis-tcl", Run::Alone(tcl::run)),
     Client::new("redis-py-resp2", Run::Served(python::redis_py_2)),
     Client::new("redis-py-resp3", Run::Served(python::redis_py_3)),
@@ -140,6 +140,7 @@ const CLIENTS: [Client; 29] = [
     Client::new("boto3-https", Run::Alone(s3::https)),
     Client::new("mc", Run::Alone(s3_tools::mc)),
     Client::new("rclone", Run::Alone(s3_tools::rclone)),
+    Client::new("awscli", Run::Alone(s3_tools::awscli)),
     Client::new("s3fs", Run::Alone(s3_tools::s3fs)),
     Client::new("versitygw", Run::Alone(versitygw::run)),
     Client::new("minio-go", Run::Alone(minio::go)),

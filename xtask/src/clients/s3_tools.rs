@@ -1,4 +1,4 @@
-//! mc, rclone and s3fs against the S3-compatible port, each over HTTP and over HTTPS: `xtask/clients/s3/*.sh`.
+//! mc, rclone, aws-cli and s3fs against the S3-compatible port, each over HTTP and over HTTPS: `xtask/clients/s3/*.sh`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,6 +21,10 @@ pub(super) fn mc(stage: &Stage) -> anyhow::Result<Outcome> {
 
 pub(super) fn rclone(stage: &Stage) -> anyhow::Result<Outcome> {
     of_packages(stage, "rclone")
+}
+
+pub(super) fn awscli(stage: &Stage) -> anyhow::Result<Outcome> {
+    of_packages(stage, "awscli")
 }
 
 /// Runs the script of a client that is a package for Python.
