@@ -1,6 +1,7 @@
 // Uploads with tus-js-client as it is published; kills and restarts the server meanwhile.
 //
-// check.js FOREBAY DIRECTORY: prints `ok NAME` or `FAILED NAME: why` for each check.
+// check.js FOREBAY DIRECTORY [CERTIFICATE KEY]: prints `ok NAME` or `FAILED NAME: why` for each check. With a certificate
+// the server speaks HTTPS; the environment (NODE_EXTRA_CA_CERTS) has it, too.
 "use strict";
 const { spawn } = require("node:child_process");
 const crypto = require("node:crypto");
@@ -10,13 +11,14 @@ const readline = require("node:readline");
 const { Readable } = require("node:stream");
 const tus = require("tus-js-client");
 
-const [program, dir] = process.argv.slice(2);
+const [program, dir, cert, key] = process.argv.slice(2);
 let server, address = "127.0.0.1:0";
 
 function start() {
   const log = fs.openSync(path.join(dir, "server.log"), "a");
   const data = path.join(dir, "data");
   const options = ["serve", "--data", data, "--listen", address, "--set", "cache.enabled=false"];
+  if (cert) options.push("--tls-cert", cert, "--tls-key", key);
   server = spawn(program, options, { stdio: ["ignore", "pipe", log] });
   return new Promise((resolve, reject) => {
     server.once("exit", (code) => reject(new Error(`the server ended with ${code}`)));
@@ -35,7 +37,7 @@ function kill() {
   });
 }
 
-const url = (route) => `http://${address}${route}`;
+const url = (route) => `${cert ? "https" : "http"}://${address}${route}`;
 
 function upload(bytes, metadata, options) {
   return new Promise((resolve, reject) => {

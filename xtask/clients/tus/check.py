@@ -1,6 +1,7 @@
 """Uploads with tuspy as it is published; kills and restarts the server meanwhile.
 
-check.py FOREBAY DIRECTORY: prints `ok NAME` or `FAILED NAME: why` for each check.
+check.py FOREBAY DIRECTORY [CERTIFICATE KEY]: prints `ok NAME` or `FAILED NAME: why` for each check. With a certificate
+the server speaks HTTPS; the environment (REQUESTS_CA_BUNDLE, SSL_CERT_FILE) has it, too.
 """
 
 import io
@@ -13,6 +14,7 @@ import urllib.request
 from tusclient import client
 
 PROGRAM, DIRECTORY = sys.argv[1:3]
+TLS = sys.argv[3:5]
 
 
 class Server:
@@ -25,6 +27,8 @@ class Server:
     def start(self):
         data = os.path.join(DIRECTORY, "data")
         options = ["--data", data, "--listen", self.address, "--set", "cache.enabled=false"]
+        if TLS:
+            options += ["--tls-cert", TLS[0], "--tls-key", TLS[1]]
         with open(os.path.join(DIRECTORY, "server.log"), "ab") as log:
             self.process = subprocess.Popen(
                 [PROGRAM, "serve", *options], stdout=subprocess.PIPE, stderr=log
@@ -38,7 +42,7 @@ class Server:
         self.process.stdout.close()
 
     def url(self, route):
-        return f"http://{self.address}{route}"
+        return f"{'https' if TLS else 'http'}://{self.address}{route}"
 
     def uploader(self, data, name, **options):
         tus = client.TusClient(self.url("/v1/uploads"))

@@ -221,6 +221,13 @@ impl Outcome {
         outcome
     }
 
+    /// Adds what became of a part of the tests.
+    fn add(&mut self, part: &str, ended: Self) {
+        self.passed += ended.passed;
+        self.skipped += ended.skipped;
+        self.failed.extend(ended.failed.iter().map(|failed| format!("{part}: {failed}")));
+    }
+
     /// Notes a check by its name.
     fn note(&mut self, name: &str, ok: bool) {
         if ok {

@@ -47,9 +47,7 @@ fn both(stage: &Stage, name: &str, change: impl Fn(&mut Command)) -> anyhow::Res
     let mut outcome = Outcome::default();
     over_both(stage, name, |part, tls| {
         let ended = run(stage, name, part, tls, &change)?;
-        outcome.passed += ended.passed;
-        outcome.skipped += ended.skipped;
-        outcome.failed.extend(ended.failed.iter().map(|failed| format!("{part}: {failed}")));
+        outcome.add(part, ended);
         Ok(())
     })?;
     Ok(outcome)
