@@ -6,8 +6,10 @@ use std::process::Command;
 
 use crate::command::root;
 
-/// The module, in the version that figures and lists are of.
-const MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+/// The module.
+const MODULE: &str = "github.com/versity/versitygw";
+/// The version that figures and lists are of.
+const VERSION: &str = "v1.8.0";
 
 /// Where the benchmarks keep it.
 pub(crate) fn peer() -> PathBuf {
@@ -17,6 +19,15 @@ pub(crate) fn peer() -> PathBuf {
 /// The command that builds it into a directory.
 pub(crate) fn build_into(dir: &Path) -> Command {
     let mut go = Command::new("go");
-    go.args(["install", MODULE]).env("GOBIN", dir).env("GOFLAGS", "");
+    go.args(["install", &format!("{MODULE}/cmd/versitygw@{VERSION}")])
+        .env("GOBIN", dir)
+        .env("GOFLAGS", "");
+    go
+}
+
+/// The command that makes it a requirement of the module in a directory.
+pub(crate) fn require_in(dir: &Path) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(dir).args(["get", &format!("{MODULE}@{VERSION}")]).env("GOFLAGS", "-mod=mod");
     go
 }
