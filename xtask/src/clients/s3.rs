@@ -78,6 +78,40 @@ pub(super) fn over_both(
     run("https", Some((&made.0, &made.1)))
 }
 
+/// The data directory, within the directory of a server.
+const DATA: &str = "data";
+
+/// The program, without the settings of the environment.
+fn forebay(binary: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(dir).stdin(Stdio::null());
+    command
+}
+
+/// Makes an API key for the server of a directory, which is not running yet, and returns the access key id and the secret.
+///
+/// # Errors
+/// The program fails.
+pub(super) fn new_key(binary: &Path, dir: &Path, name: &str) -> anyhow::Result<(String, String)> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let printed = |args: &[&str]| {
+        let mut command = forebay(binary, dir);
+        let ended = command.args(args).arg("--json").arg("--data").arg(dir.join(DATA)).output();
+        let ended = ended.with_context(|| format!("cannot start {}", binary.display()))?;
+        serde_json::from_slice::<serde_json::Value>(&ended.stdout)
+            .with_context(|| format!("forebay {args:?} printed no JSON"))
+    };
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let id = text(&printed(&["key", "new", "--name", name])?["id"]);
+    let secret = text(&printed(&["s3", "secret", &id])?["secret_access_key"]);
+    Ok((id, secret))
+}
+
 /// A running `forebay serve` with an S3 port; killed when dropped.
 pub(super) struct Serve {
     process: Child,
@@ -94,34 +128,13 @@ impl Serve {
         tls: Option<Tls<'_>>,
         settings: &[&str],
     ) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let data = dir.join("data");
-        let forebay = || {
-            let mut command = Command::new(binary);
-            for (name, _) in std::env::vars_os() {
-                if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
-                    command.env_remove(name);
-                }
-            }
-            command.current_dir(dir).stdin(Stdio::null());
-            command
-        };
-        let printed = |args: &[&str]| {
-            let mut command = forebay();
-            let ended = command.args(args).arg("--json").arg("--data").arg(&data).output();
-            let ended = ended.with_context(|| format!("cannot start {}", binary.display()))?;
-            serde_json::from_slice::<serde_json::Value>(&ended.stdout)
-                .with_context(|| format!("forebay {args:?} printed no JSON"))
-        };
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let id = text(&printed(&["key", "new", "--name", "s3"])?["id"]);
-        let secret = text(&printed(&["s3", "secret", &id])?["secret_access_key"]);
+        let key = new_key(binary, dir, "s3")?;
         let log = dir.join("server.log");
         let errors =
             File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut serve = forebay();
+        let mut serve = forebay(binary, dir);
         serve.args(["serve", "--listen", "127.0.0.1:0", "--set", "s3.listen=127.0.0.1:0"]);
-        serve.args(["--set", "cache.enabled=false", "--data"]).arg(&data);
+        serve.args(["--set", "cache.enabled=false", "--data"]).arg(dir.join(DATA));
         for setting in settings {
             serve.args(["--set", setting]);
         }
@@ -141,7 +154,7 @@ impl Serve {
             read.transpose().context("cannot read the server's output")?;
         }
         match printed.lines().find_map(|line| line.strip_prefix("s3 ")) {
-            Some(url) => Ok(Self { process, url: url.to_owned(), key: (id, secret) }),
+            Some(url) => Ok(Self { process, url: url.to_owned(), key }),
             None => Err(not_started(&mut process, &printed, &log)),
         }
     }
