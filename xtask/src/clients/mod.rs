@@ -2,7 +2,7 @@
 //!
 //! Each client gets its own server (free ports, its own data directory, ended afterwards). Redis'
 //! suites, redis-py's, Django's for its Redis cache, versitygw's and those of MinIO's clients bring their own
-//! tests, and so do cores of mint and clients for Java and JavaScript, if variables such as `FOREBAY_MINT` name checkouts
+//! tests, and so do cores of mint, Ceph's s3-tests and clients for Java and JavaScript, if variables such as `FOREBAY_MINT` name checkouts
 //! of them. Scripts here try
 //! ioredis, redis-cli, redis-benchmark, the text protocol, boto3, mc, rclone, aws-cli and s3fs over HTTP and HTTPS,
 //! tus-js-client, tuspy, a client that is generated from the API description of
@@ -22,6 +22,7 @@ mod passing;
 mod python;
 mod report;
 mod s3;
+mod s3_tests;
 mod s3_tools;
 mod schemathesis;
 mod sdks;
@@ -123,7 +124,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 30] = [
+const CLIENTS: [Client; 31] = [
     Client::new("redis-tcl", Run::Alone(tcl::run)),
     Client::new("redis-py-resp2", Run::Served(python::redis_py_2)),
     Client::new("redis-py-resp3", Run::Served(python::redis_py_3)),
@@ -152,6 +153,7 @@ const CLIENTS: [Client; 30] = [
     Client::mint("mint-aws-sdk-ruby", sdks::ruby),
     Client::mint("mint-aws-sdk-java-v2", sdks::java),
     Client::needing("mint-aws-sdk-php", sdks::php, sdks::PHP),
+    Client::needing("s3-tests", s3_tests::run, s3_tests::CHECKOUT),
     Client::needing("minio-java", sdks::minio_java, sdks::MINIO_JAVA),
     Client::needing("minio-js", sdks::minio_js, sdks::MINIO_JS),
 ];

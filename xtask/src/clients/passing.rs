@@ -102,7 +102,7 @@ mod tests {
         let of_mint = of_mint.map(|core| format!("mint-{core}.passing"));
         let of_sdks = ["mint-aws-sdk-ruby", "mint-aws-sdk-java-v2", "mint-aws-sdk-php"];
         let of_minio = ["minio-go", "minio-py", "minio-java", "minio-js"];
-        let others = of_sdks.iter().chain(&of_minio).chain(&["versitygw"]);
+        let others = of_sdks.iter().chain(&of_minio).chain(&["versitygw", "s3-tests"]);
         let others: Vec<String> = others.map(|name| format!("{name}.passing")).collect();
         for file in others.iter().chain(&of_mint) {
             assert!(!names(file).unwrap().is_empty(), "{file}");
