@@ -103,6 +103,7 @@ fn noncurrent_versions_rank_first_over_http_and_their_move_to_glacier_is_a_chang
     let first = &items("children?class=GLACIER")[0];
     assert_eq!((&first["prefix"], &first["class_bytes"]), (&json!("hidden/"), &json!(40 * GIB)));
     check_moved(&items("diff?old=before"), "diff");
+    check_moved(&items("diff?old=before&by=cost"), "diff by cost");
 
     let page = server.get("/v1/inventories/after/page").body;
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text} in {page}"));
