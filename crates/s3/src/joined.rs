@@ -70,6 +70,24 @@ pub(crate) fn joined_checksum(group: &Group, parts: &[Part]) -> Option<StoredChe
     Some(StoredChecksum { algorithm, composite: false, text: text_of(&whole) })
 }
 
+/// Compares the kind of checksum that a client gives with the one it chose.
+pub(crate) fn check_type(input: &CompleteMultipartUploadInput, group: &Group) -> S3Result<()> {
+    let Some(given) = &input.checksum_type else { return Ok(()) };
+    if ![true, false].map(checksum_type).contains(given) {
+        return Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
+    }
+    let chosen = checksum_type(group.composite);
+    if group.algorithm.is_some() && *given != chosen {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The upload was created using the {} checksum mode. The complete request must use the same \
+             checksum mode.",
+            chosen.as_str()
+        ));
+    }
+    Ok(())
+}
+
 /// Compares the checksum that a client gives for the object.
 pub(crate) fn compare_checksum(
     input: &CompleteMultipartUploadInput,

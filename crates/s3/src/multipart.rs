@@ -35,7 +35,9 @@ use crate::algorithm::Algorithm;
 use crate::assembly::{Piece, Pieces, Turn};
 use crate::error::of_intake;
 use crate::fields::{headers_of, refuse_others, set_checksum, source_conditions};
-use crate::joined::{algorithm, checksum_type, compare_checksum, composite, joined_checksum};
+use crate::joined::{
+    algorithm, check_type, checksum_type, compare_checksum, composite, joined_checksum,
+};
 use crate::object::{Builder, StoredChecksum, tags_of_header};
 use crate::parts::{
     Bytes, Copied, PARTS_MAX, Part, check_part, copied_range, joined_etag, listed_etag, note,
@@ -351,6 +353,7 @@ impl Service {
             }
             return Ok(completed(&input, &text));
         }
+        check_type(&input, &group)?;
         let parts = self.chosen_parts(&group, asked).await?;
         let size: u64 = parts.iter().map(|part| part.size).sum();
         if input.mpu_object_size.is_some_and(|declared| u64::try_from(declared) != Ok(size)) {
@@ -434,6 +437,7 @@ impl Service {
         }
         let stored = self.parts(group.id).await?;
         let mut chosen: Vec<Part> = Vec::with_capacity(asked.len());
+        let needed = group.algorithm.filter(|_| group.composite);
         for asked in asked {
             let number = asked.part_number.and_then(|number| u32::try_from(number).ok());
             let number = number.filter(|number| (1..=PARTS_MAX).contains(number));
@@ -452,7 +456,7 @@ impl Service {
             if asked.e_tag.as_ref().is_none_or(|tag| tag.value() != part.etag) {
                 return Err(no_such_part());
             }
-            check_part(asked, part)?;
+            check_part(asked, part, needed)?;
             chosen.push(part.clone());
         }
         let all_but_last = chosen.split_last().map(|(_, before)| before).unwrap_or_default();

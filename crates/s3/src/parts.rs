@@ -154,25 +154,52 @@ pub(crate) fn copied_range(range: Option<&str>, size: u64) -> S3Result<(u64, u64
     Ok((first, last + 1))
 }
 
-/// Compares the checksums that a client lists with those of a part.
-pub(crate) fn check_part(asked: &CompletedPart, part: &Part) -> S3Result<()> {
-    for (algorithm, given) in [
+/// Compares the checksum that a client lists with that of a part. One that cannot be compared is refused.
+///
+/// * `needed`: the algorithm of which each listed part needs a checksum.
+pub(crate) fn check_part(
+    asked: &CompletedPart,
+    part: &Part,
+    needed: Option<Algorithm>,
+) -> S3Result<()> {
+    let all = [
         (Algorithm::Crc32, &asked.checksum_crc32),
         (Algorithm::Crc32c, &asked.checksum_crc32c),
         (Algorithm::Crc64Nvme, &asked.checksum_crc64nvme),
         (Algorithm::Sha1, &asked.checksum_sha1),
         (Algorithm::Sha256, &asked.checksum_sha256),
-    ] {
-        let (Some(given), Some((known, value))) = (given, &part.checksum) else { continue };
-        if *known == algorithm && *given != text_of(value) {
-            return Err(s3_error!(
-                InvalidPart,
-                "The checksum of part {} is not the one it was uploaded with",
+    ];
+    let mut given =
+        all.into_iter().filter_map(|(algorithm, given)| Some((algorithm, given.as_deref()?)));
+    let Some((algorithm, value)) = given.next() else {
+        return match needed {
+            None => Ok(()),
+            Some(algorithm) => Err(s3_error!(
+                InvalidRequest,
+                "The upload was created using a {} checksum. The complete request must include the checksum \
+                 for each part. It was missing for part {} in the request.",
+                algorithm.name(),
                 part.number
-            ));
-        }
+            )),
+        };
+    };
+    if given.next().is_some() {
+        return Err(s3_error!(InvalidArgument, "A part has one checksum, part {} several", part.number));
     }
-    Ok(())
+    match &part.checksum {
+        Some((known, stored)) if *known == algorithm && value != text_of(stored) => Err(s3_error!(
+            InvalidPart,
+            "The checksum of part {} is not the one it was uploaded with",
+            part.number
+        )),
+        Some((known, _)) if *known != algorithm => Err(s3_error!(
+            BadDigest,
+            "The {} you specified for part {} did not match what we received.",
+            algorithm.name(),
+            part.number
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The ETag of parts together: an MD5 of their tags, and their number.

@@ -141,7 +141,8 @@ async fn a_checksum_of_a_completion_is_that_of_the_object() {
             format!("{}-1", STANDARD.encode(digest))
         };
         let right = if right.is_empty() { composite.as_str() } else { right };
-        let xml = completion(&[(1, etag)]);
+        let listed = format!("<Checksum{algorithm}>{value}</Checksum{algorithm}></Part>");
+        let xml = completion(&[(1, etag)]).replace("</Part>", &listed);
         let target = format!("/data/sum?uploadId={id}");
         let wrong = format!("A{}", &right[1..]);
         let length = xml.len().to_string();
@@ -163,6 +164,47 @@ async fn a_checksum_of_a_completion_is_that_of_the_object() {
         let known = server.call(&key, "GET", "/data/sum?attributes=", &asked, "").await;
         let element = format!("<Checksum{algorithm}>{value}</Checksum{algorithm}>");
         assert!(known.text().contains(&element), "{}", known.text());
+    }
+}
+
+#[tokio::test]
+async fn a_checksum_that_a_completion_lists_is_compared_or_refused() {
+    let (server, key) = with_bucket().await;
+    // Those of "123456789".
+    let (crc32, crc32c) = ("y/Q5Jg==", "4waSgw==");
+    for (kind, listed, header, expected) in [
+        ("FULL_OBJECT", format!("<ChecksumCRC32>{crc32}</ChecksumCRC32>"), "FULL_OBJECT", None),
+        ("FULL_OBJECT", String::new(), "FULL_OBJECT", None),
+        ("FULL_OBJECT", String::new(), "COMPOSITE", Some("InvalidRequest")),
+        ("FULL_OBJECT", String::new(), "WHOLE", Some("InvalidRequest")),
+        ("FULL_OBJECT", format!("<ChecksumCRC32>{crc32c}</ChecksumCRC32>"), "", Some("InvalidPart")),
+        ("FULL_OBJECT", format!("<ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"), "", Some("BadDigest")),
+        (
+            "FULL_OBJECT",
+            format!("<ChecksumCRC32>{crc32}</ChecksumCRC32><ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"),
+            "",
+            Some("InvalidArgument"),
+        ),
+        ("COMPOSITE", String::new(), "", Some("InvalidRequest")),
+        ("COMPOSITE", format!("<ChecksumCRC32>{crc32}</ChecksumCRC32>"), "COMPOSITE", None),
+    ] {
+        let headers = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", kind)];
+        let begun = server.call(&key, "POST", "/data/sum?uploads=", &headers, "").await;
+        let id = begun.element("UploadId").unwrap();
+        let target = format!("/data/sum?partNumber=1&uploadId={id}");
+        let part = server.call(&key, "PUT", &target, &[], "123456789").await;
+        let xml = completion(&[(1, part.header("etag").unwrap())]);
+        let xml = xml.replace("</Part>", &format!("{listed}</Part>"));
+        let length = xml.len().to_string();
+        let mut headers = vec![("content-length", &*length)];
+        if !header.is_empty() {
+            headers.push(("x-amz-checksum-type", header));
+        }
+        let target = format!("/data/sum?uploadId={id}");
+        let done = server.call(&key, "POST", &target, &headers, xml).await;
+        let case = format!("{kind} {listed} {header}: {}", done.text());
+        assert_eq!(done.element("Code").as_deref(), expected, "{case}");
+        assert_eq!(done.status, if expected.is_some() { 400 } else { 200 }, "{case}");
     }
 }
 
