@@ -184,7 +184,11 @@ pub(crate) fn check_part(
         };
     };
     if given.next().is_some() {
-        return Err(s3_error!(InvalidArgument, "A part has one checksum, part {} several", part.number));
+        return Err(s3_error!(
+            InvalidArgument,
+            "A part has one checksum, part {} several",
+            part.number
+        ));
     }
     match &part.checksum {
         Some((known, stored)) if *known == algorithm && value != text_of(stored) => Err(s3_error!(

@@ -132,10 +132,13 @@ fn a_damaged_key_file_stops_the_start() {
 #[test]
 fn a_limited_key_changes_files_of_its_namespace_and_sees_its_own_jobs() {
     let dir = tempfile::tempdir().unwrap();
-    let all = new_key(&dir, "all", "write")["key"].as_str().unwrap().to_owned();
-    let args = ["key", "new", "--name", "mine", "--only", "files:in", "--json"];
-    let mine: Value = serde_json::from_str(&run_ok(&dir, &args)).unwrap();
-    let mine = mine["key"].as_str().unwrap().to_owned();
+    let key = |args: &[&str]| {
+        let scopes = ["--scope", "read", "--scope", "write"];
+        let args = [&["key", "new", "--json"], &scopes[..], args].concat();
+        let made: Value = serde_json::from_str(&run_ok(&dir, &args)).unwrap();
+        made["key"].as_str().unwrap().to_owned()
+    };
+    let (all, mine) = (key(&["--name", "all"]), key(&["--name", "mine", "--only", "files:in"]));
     let server = Server::start(&dir, &[]);
     let ask = |key: &str, method: &str, target: &str, body: &str| {
         let request = ureq::http::Request::builder()

@@ -177,11 +177,23 @@ async fn a_checksum_that_a_completion_lists_is_compared_or_refused() {
         ("FULL_OBJECT", String::new(), "FULL_OBJECT", None),
         ("FULL_OBJECT", String::new(), "COMPOSITE", Some("InvalidRequest")),
         ("FULL_OBJECT", String::new(), "WHOLE", Some("InvalidRequest")),
-        ("FULL_OBJECT", format!("<ChecksumCRC32>{crc32c}</ChecksumCRC32>"), "", Some("InvalidPart")),
-        ("FULL_OBJECT", format!("<ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"), "", Some("BadDigest")),
         (
             "FULL_OBJECT",
-            format!("<ChecksumCRC32>{crc32}</ChecksumCRC32><ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"),
+            format!("<ChecksumCRC32>{crc32c}</ChecksumCRC32>"),
+            "",
+            Some("InvalidPart"),
+        ),
+        (
+            "FULL_OBJECT",
+            format!("<ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"),
+            "",
+            Some("BadDigest"),
+        ),
+        (
+            "FULL_OBJECT",
+            format!(
+                "<ChecksumCRC32>{crc32}</ChecksumCRC32><ChecksumCRC32C>{crc32c}</ChecksumCRC32C>"
+            ),
             "",
             Some("InvalidArgument"),
         ),
