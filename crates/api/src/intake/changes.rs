@@ -1,6 +1,6 @@
 //! `POST /v1/files/change`: comments, metadata and tags of several files in one request.
 //!
-//! Each file has a patch of its own, as `PATCH` takes it, and a result. Invariants as for copying and
+//! Each file has its own patch, as `PATCH` takes it, and its own result. Invariants as for copying and
 //! moving several files (`transfers`).
 
 use axum::extract::{Request, State};

@@ -159,10 +159,12 @@ fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("uploads", None, None) => Subject::Uploads,
         ("uploads", Some(_), None) => Subject::Upload,
-        ("jobs", Some(id), None | Some("events" | "cancel"))
-            if !matches!(id, "" | "page" | "stats") =>
-        {
-            Subject::Job
+        // Removing a job and queueing it again need an unlimited key.
+        ("jobs", Some(id), more) if !matches!(id, "" | "page" | "stats") => {
+            match (method.as_str(), more) {
+                ("GET" | "HEAD", None | Some("events")) | ("POST", Some("cancel")) => Subject::Job,
+                _ => Subject::Everything,
+            }
         }
         ("documents", Some(namespace), _) => one(Area::Documents, namespace),
         ("events", Some("checkpoint" | "key" | "proof"), _)
@@ -259,6 +261,71 @@ mod tests {
         }
     }
 
+    /// Requests that read, and the resources that they name.
+    const GETS: [(&str, &str); 61] = [
+        ("/v1/files/in/a/b", "Files:in"),
+        ("/v1/files/%69n/a", "Files:in"),
+        ("/v1/files/in%2Fx/a", "Files:in/x"),
+        ("/v1/files?namespace=in&limit=3", "Files:in"),
+        ("/v1/files?namespace=in&namespace=out", "everything"),
+        ("/v1/files?namespace=in&%6Eamespace=out", "everything"),
+        ("/v1/files?namespace=in&namespace=%FF", "everything"),
+        ("/v1/files?namespace=in%FF", "everything"),
+        ("/v1/files/in%FF/a", "everything"),
+        ("/v1/files?prefix=in", "everything"),
+        ("/v1/files/01ABC", "everything"),
+        ("/v1/files/search?q=x&namespace=in", "Files:in"),
+        ("/v1/files/search?q=x", "everything"),
+        ("/v1/files/search/x", "Files:search"),
+        ("/v1/files/statistics?namespace=in", "Files:in"),
+        ("/v1/files/statistics?prefix=in", "everything"),
+        ("/v1/files/statistics?namespace=in&namespace=out", "everything"),
+        ("/v1/files/statistics/x", "Files:statistics"),
+        ("/v1/ingest", "everything"),
+        ("/v1/namespaces/in", "Files:in"),
+        ("/v1/namespaces", "everything"),
+        ("/v1/uploads", "uploads"),
+        ("/v1/uploads?namespace=in", "uploads"),
+        ("/v1/uploads/0123", "upload"),
+        ("/v1/uploads/0123/x", "everything"),
+        ("/v1/files/copy", "everything"),
+        ("/v1/jobs", "everything"),
+        ("/v1/jobs/", "everything"),
+        ("/v1/jobs/page", "everything"),
+        ("/v1/jobs/stats", "everything"),
+        ("/v1/jobs/0123", "job"),
+        ("/v1/jobs/0123/events", "job"),
+        ("/v1/jobs/0123/cancel", "everything"),
+        ("/v1/jobs/0123/requeue", "everything"),
+        ("/v1/documents/orders/7", "Documents:orders"),
+        ("/v1/documents", "everything"),
+        ("/v1/events?stream=a%20b", "Events:a b"),
+        ("/v1/events?str%65am=a+b", "Events:a b"),
+        ("/v1/events?stream", "Events:"),
+        ("/v1/events?stream=%ff", "everything"),
+        ("/v1/events?stream=a&stream=a", "everything"),
+        ("/v1/events/zeek?stream=auth", "Events:auth"),
+        ("/v1/events", "everything"),
+        ("/v1/events/01ABC", "everything"),
+        ("/v1/events/checkpoint", "Events"),
+        ("/v1/events/proof/consistency?first=1&second=2", "Events"),
+        ("/v1/events/tlog/checkpoint", "Events"),
+        ("/v1/events/tlog/tile/0/x001/234.p/5", "Events"),
+        ("/v1/events/tlog/tile/entries/000", "everything"),
+        ("/v1/events/tlog/tile/%65ntries/000", "everything"),
+        ("/v1/events/tlog/tile//entries/000", "everything"),
+        ("/v1/events/tlog/tile", "everything"),
+        ("/v1/events/tlog", "everything"),
+        ("/v1/events/01ABC/proof", "everything"),
+        ("/v1/inventories/daily", "Inventories:daily"),
+        ("/v1/inventories/daily/top", "Inventories:daily"),
+        ("/v1/inventories/daily/diff?old=other", "Inventories:daily, other"),
+        ("/v1/inventories/daily/diff?old=a&old=daily", "everything"),
+        ("/v1/inventories/daily/diff", "everything"),
+        ("/v1/inventories/page", "everything"),
+        ("/v1/pipelines/nightly/runs", "Pipelines:nightly"),
+    ];
+
     #[test]
     fn the_resource_of_a_request_is_in_its_path_or_one_parameter() {
         let of = |method: &Method, target: &str| {
@@ -274,72 +341,13 @@ mod tests {
                 Subject::Everything => "everything".to_owned(),
             }
         };
-        for (target, about) in [
-            ("/v1/files/in/a/b", "Files:in"),
-            ("/v1/files/%69n/a", "Files:in"),
-            ("/v1/files/in%2Fx/a", "Files:in/x"),
-            ("/v1/files?namespace=in&limit=3", "Files:in"),
-            ("/v1/files?namespace=in&namespace=out", "everything"),
-            ("/v1/files?namespace=in&%6Eamespace=out", "everything"),
-            ("/v1/files?namespace=in&namespace=%FF", "everything"),
-            ("/v1/files?namespace=in%FF", "everything"),
-            ("/v1/files/in%FF/a", "everything"),
-            ("/v1/files?prefix=in", "everything"),
-            ("/v1/files/01ABC", "everything"),
-            ("/v1/files/search?q=x&namespace=in", "Files:in"),
-            ("/v1/files/search?q=x", "everything"),
-            ("/v1/files/search/x", "Files:search"),
-            ("/v1/files/statistics?namespace=in", "Files:in"),
-            ("/v1/files/statistics?prefix=in", "everything"),
-            ("/v1/files/statistics?namespace=in&namespace=out", "everything"),
-            ("/v1/files/statistics/x", "Files:statistics"),
-            ("/v1/ingest", "everything"),
-            ("/v1/namespaces/in", "Files:in"),
-            ("/v1/namespaces", "everything"),
-            ("/v1/uploads", "uploads"),
-            ("/v1/uploads?namespace=in", "uploads"),
-            ("/v1/uploads/0123", "upload"),
-            ("/v1/uploads/0123/x", "everything"),
-            ("/v1/files/copy", "everything"),
-            ("/v1/jobs", "everything"),
-            ("/v1/jobs/", "everything"),
-            ("/v1/jobs/page", "everything"),
-            ("/v1/jobs/stats", "everything"),
-            ("/v1/jobs/0123", "job"),
-            ("/v1/jobs/0123/events", "job"),
-            ("/v1/jobs/0123/cancel", "job"),
-            ("/v1/jobs/0123/requeue", "everything"),
-            ("/v1/documents/orders/7", "Documents:orders"),
-            ("/v1/documents", "everything"),
-            ("/v1/events?stream=a%20b", "Events:a b"),
-            ("/v1/events?str%65am=a+b", "Events:a b"),
-            ("/v1/events?stream", "Events:"),
-            ("/v1/events?stream=%ff", "everything"),
-            ("/v1/events?stream=a&stream=a", "everything"),
-            ("/v1/events/zeek?stream=auth", "Events:auth"),
-            ("/v1/events", "everything"),
-            ("/v1/events/01ABC", "everything"),
-            ("/v1/events/checkpoint", "Events"),
-            ("/v1/events/proof/consistency?first=1&second=2", "Events"),
-            ("/v1/events/tlog/checkpoint", "Events"),
-            ("/v1/events/tlog/tile/0/x001/234.p/5", "Events"),
-            ("/v1/events/tlog/tile/entries/000", "everything"),
-            ("/v1/events/tlog/tile/%65ntries/000", "everything"),
-            ("/v1/events/tlog/tile//entries/000", "everything"),
-            ("/v1/events/tlog/tile", "everything"),
-            ("/v1/events/tlog", "everything"),
-            ("/v1/events/01ABC/proof", "everything"),
-            ("/v1/inventories/daily", "Inventories:daily"),
-            ("/v1/inventories/daily/top", "Inventories:daily"),
-            ("/v1/inventories/daily/diff?old=other", "Inventories:daily, other"),
-            ("/v1/inventories/daily/diff?old=a&old=daily", "everything"),
-            ("/v1/inventories/daily/diff", "everything"),
-            ("/v1/inventories/page", "everything"),
-            ("/v1/pipelines/nightly/runs", "Pipelines:nightly"),
-        ] {
+        for (target, about) in GETS {
             assert_eq!(of(&Method::GET, target), about, "{target}");
         }
         assert_eq!(of(&Method::POST, "/v1/inventories/daily"), "everything");
+        assert_eq!(of(&Method::POST, "/v1/jobs/0123/cancel"), "job");
+        assert_eq!(of(&Method::POST, "/v1/jobs/0123"), "everything");
+        assert_eq!(of(&Method::DELETE, "/v1/jobs/0123"), "everything");
         assert_eq!(of(&Method::POST, "/v1/files/copy"), "named");
         assert_eq!(of(&Method::POST, "/v1/files/delete"), "named");
         assert_eq!(of(&Method::POST, "/v1/files/delete/x"), "Files:delete");

@@ -129,37 +129,52 @@ fn a_damaged_key_file_stops_the_start() {
     assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
 }
 
-#[test]
-fn a_limited_key_changes_files_of_its_namespace_and_sees_its_own_jobs() {
-    let dir = tempfile::tempdir().unwrap();
-    let key = |args: &[&str]| {
-        let scopes = ["--scope", "read", "--scope", "write"];
-        let args = [&["key", "new", "--json"], &scopes[..], args].concat();
-        let made: Value = serde_json::from_str(&run_ok(&dir, &args)).unwrap();
-        made["key"].as_str().unwrap().to_owned()
-    };
-    let (all, mine) = (key(&["--name", "all"]), key(&["--name", "mine", "--only", "files:in"]));
-    let server = Server::start(&dir, &[]);
-    let ask = |key: &str, method: &str, target: &str, body: &str| {
+/// A server, a key without limits, and one that is limited to the files of one namespace.
+struct Limited {
+    server: Server,
+    all: String,
+    mine: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Limited {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |args: &[&str]| {
+            let scopes = ["--scope", "read", "--scope", "write"];
+            let args = [&["key", "new", "--json"], &scopes[..], args].concat();
+            let made: Value = serde_json::from_str(&run_ok(&dir, &args)).unwrap();
+            made["key"].as_str().unwrap().to_owned()
+        };
+        let (all, mine) = (key(&["--name", "all"]), key(&["--name", "mine", "--only", "files:in"]));
+        Self { server: Server::start(&dir, &[]), all, mine, _dir: dir }
+    }
+
+    fn ask(&self, key: &str, method: &str, target: &str, body: &str) -> (u16, Value) {
         let request = ureq::http::Request::builder()
             .method(method)
-            .uri(format!("{}{target}", server.url))
+            .uri(format!("{}{target}", self.server.url))
             .header("x-api-key", key)
             .body(body.to_owned())
             .unwrap();
         let mut answer = crate::support::agent().run(request).unwrap();
         let text = answer.body_mut().read_to_string().unwrap();
-        (answer.status().as_u16(), serde_json::from_str::<Value>(&text).unwrap_or_default())
-    };
-    let limited = |(status, answer): (u16, Value)| {
-        assert_eq!(
-            (status, answer["error"]["code"].as_str()),
-            (403, Some("key_limit")),
-            "{answer}"
-        );
-    };
+        (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Asks with the limited key, and fails unless that is refused.
+    fn refused(&self, method: &str, target: &str, body: &str) {
+        let (status, answer) = self.ask(&self.mine, method, target, body);
+        let code = answer["error"]["code"].as_str();
+        assert_eq!((status, code), (403, Some("key_limit")), "{method} {target}: {answer}");
+    }
+}
+
+#[test]
+fn a_limited_key_changes_several_files_of_its_namespace_and_no_others() {
+    let house = Limited::new();
     for name in ["in/a", "in/b", "out/a"] {
-        assert_eq!(ask(&all, "PUT", &format!("/v1/files/{name}"), name).0, 201);
+        assert_eq!(house.ask(&house.all, "PUT", &format!("/v1/files/{name}"), name).0, 201);
     }
     let file = |name: &str| {
         let (namespace, name) = name.split_once('/').unwrap();
@@ -180,38 +195,46 @@ fn a_limited_key_changes_files_of_its_namespace_and_sees_its_own_jobs() {
         ("change", files(&["in/a", "out/a"])),
         ("delete", files(&["out/none"])),
     ] {
-        limited(ask(&mine, "POST", &format!("/v1/files/{route}"), &body));
+        house.refused("POST", &format!("/v1/files/{route}"), &body);
     }
-    assert_eq!(ask(&all, "GET", "/v1/files/in/a", "").0, 200, "nothing was deleted");
-    assert_eq!(ask(&mine, "POST", "/v1/files/copy", &pair("in/a", "in/c")).0, 200);
-    assert_eq!(ask(&mine, "POST", "/v1/files/move", &pair("in/c", "in/d")).0, 200);
-    assert_eq!(ask(&mine, "POST", "/v1/files/change", &files(&["in/d"])).0, 200);
-    assert_eq!(ask(&mine, "POST", "/v1/files/delete", &files(&["in/d"])).0, 200);
+    let ask = |method, target, body: &str| house.ask(&house.mine, method, target, body).0;
+    assert_eq!(ask("GET", "/v1/files/in/a", ""), 200, "nothing was deleted");
+    assert_eq!(ask("POST", "/v1/files/copy", &pair("in/a", "in/c")), 200);
+    assert_eq!(ask("POST", "/v1/files/move", &pair("in/c", "in/d")), 200);
+    assert_eq!(ask("POST", "/v1/files/change", &files(&["in/d"])), 200);
+    assert_eq!(ask("POST", "/v1/files/delete", &files(&["in/d"])), 200);
+}
+
+#[test]
+fn a_limited_key_sees_its_own_jobs_and_no_others() {
+    let house = Limited::new();
     let job = |key: &str, name: &str| {
-        let (status, job) = ask(key, "PUT", &format!("/v1/files/{name}?async=true"), "later");
+        let (status, job) = house.ask(key, "PUT", &format!("/v1/files/{name}?async=true"), "later");
         assert_eq!(status, 202, "{job}");
         job["url"].as_str().unwrap().to_owned()
     };
-    let (own, other) = (job(&mine, "in/e"), job(&all, "out/e"));
+    let (own, other) = (job(&house.mine, "in/e"), job(&house.all, "out/e"));
+    let ask = |method, target: &str| house.ask(&house.mine, method, target, "");
     // Events end with the job.
-    assert_eq!(ask(&mine, "GET", &format!("{own}/events"), "").0, 200);
-    let (status, done) = ask(&mine, "GET", &own, "");
+    assert_eq!(ask("GET", &format!("{own}/events")).0, 200);
+    let (status, done) = ask("GET", &own);
     assert_eq!((status, &done["status"]), (200, &Value::from("completed")), "{done}");
-    assert_eq!(ask(&mine, "POST", &format!("{own}/cancel"), "").0, 409, "it has ended");
+    assert_eq!(ask("POST", &format!("{own}/cancel")).0, 409, "it has ended");
     for (method, target) in [
         ("GET", other.clone()),
         ("GET", format!("{other}/events")),
         ("POST", format!("{other}/cancel")),
     ] {
-        assert_eq!(ask(&mine, method, &target, "").0, 404, "{method} {target}");
+        assert_eq!(ask(method, &target).0, 404, "{method} {target}");
     }
     for (method, target) in [
-        ("GET", "/v1/jobs".to_owned()),
-        ("GET", "/v1/jobs/stats".to_owned()),
-        ("GET", "/v1/jobs/page".to_owned()),
-        ("DELETE", own),
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/jobs/stats"),
+        ("GET", "/v1/jobs/page"),
+        ("DELETE", &own),
+        ("POST", &format!("{own}/requeue")),
     ] {
-        limited(ask(&mine, method, &target, ""));
+        house.refused(method, target, "");
     }
-    assert_eq!(ask(&all, "GET", &other, "").0, 200);
+    assert_eq!(house.ask(&house.all, "GET", &other, "").0, 200);
 }
