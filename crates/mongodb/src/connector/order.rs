@@ -172,7 +172,7 @@ impl<'a> Order<'a> {
     /// The warning about documents without a value of a cursor's type, if there are any.
     pub(super) async fn unordered(&self, since: &Cursor) -> Result<Option<String>> {
         let (value, _) = decode(since)?;
-        let others = kind(&value).map(|kind| others(kind)).unwrap_or_default();
+        let others = kind(&value).map(others).unwrap_or_default();
         // Also where the field is missing. An index on the field answers both.
         let or = [
             doc! { self.field.clone(): Bson::Null },
