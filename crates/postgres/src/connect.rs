@@ -110,6 +110,16 @@ impl Server {
         &self.name
     }
 
+    /// Its address and user.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How its certificate is verified; `None` for an unencrypted connection.
+    pub(crate) fn tls(&self) -> Option<ClientConfig> {
+        self.tls.as_deref().cloned()
+    }
+
     /// Whether the server is accessed through a local socket.
     fn is_socket_file(&self) -> bool {
         self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)))
@@ -230,13 +240,25 @@ pub fn failure(
     server: impl Into<String>,
     error: tokio_postgres::Error,
 ) -> ServerError {
-    let (act, server) = (act.into(), server.into());
-    let code = error.as_db_error().map(tokio_postgres::error::DbError::code);
+    let code = error.as_db_error().map(|error| error.code().clone());
+    let is_io = error.is_closed() || is_io(&error);
+    classified(act.into(), server.into(), code.as_ref(), is_io, error.into())
+}
+
+/// An error with this code, or without one.
+///
+/// * `is_io`: whether an error without a code is of the connection.
+pub(crate) fn classified(
+    act: String,
+    server: String,
+    code: Option<&SqlState>,
+    is_io: bool,
+    source: Box<dyn std::error::Error + Send + Sync>,
+) -> ServerError {
     let (is_lost, is_passing) = match code {
         Some(code) => (ends_connection(code), passes(code)),
-        None => (error.is_closed() || is_io(&error), false),
+        None => (is_io, false),
     };
-    let source = error.into();
     if is_lost {
         ServerError::Unreachable { act, server, source }
     } else if is_passing {

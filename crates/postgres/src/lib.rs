@@ -6,6 +6,7 @@
 //! | [`connect`] | connections, encryption, and which errors may pass |
 //! | [`quote`] | names and texts in SQL |
 //! | [`connector`] | the source and the destination of pipelines |
+//! | [`replication`] | changes of tables, by logical replication |
 //! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
 //!
 //! Both write rows by `bulk`. Rows of a COPY are joined while they are read (`coalesce`).
@@ -20,6 +21,7 @@ mod coalesce;
 pub mod connect;
 pub mod connector;
 pub mod quote;
+pub mod replication;
 mod settings;
 pub mod sink;
 

@@ -225,6 +225,8 @@ impl Postgres {
                 "-c",
                 "max_prepared_transactions=10",
                 "-c",
+                "wal_level=logical",
+                "-c",
                 "autovacuum=off",
             ])
             .stdout(Stdio::null())

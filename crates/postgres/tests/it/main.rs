@@ -14,6 +14,7 @@ mod pg;
 mod pooler;
 mod postgres;
 mod replace;
+mod replication;
 mod source;
 mod standby;
 mod upsert;
