@@ -77,7 +77,7 @@ mod tests {
             "files": [file("a"), file("b\u{1b}")],
         }] });
         let expected = [
-            format!("{:>12} saved  {:>12}  4 names  cd", "6.0KiB", "2.0KiB"),
+            format!("{:>12} saved  {:>12}  4 names  cd", "6KiB", "2KiB"),
             "  n/a".to_owned(),
             "  n/b\\u{1b}".to_owned(),
             "  and 2 more names or versions".to_owned(),
