@@ -167,7 +167,7 @@ pub(super) async fn receive(to: BodyWriter, mut body: Body) -> Result<BodyWriter
         let Ok(bytes) = frame.into_data() else { continue };
         size += bytes.len();
         gathered.push(bytes);
-        if size >= GATHERED_MAX {
+        if size >= GATHERED_MAX || gathered.len() >= PIECES_MAX {
             writing = writing.add(std::mem::take(&mut gathered)).await?;
             size = 0;
         }
@@ -177,6 +177,9 @@ pub(super) async fn receive(to: BodyWriter, mut body: Body) -> Result<BodyWriter
 
 /// Bytes that are written at a time. Twice as many are held.
 const GATHERED_MAX: usize = 1 << 20;
+
+/// Pieces that are written at a time: each keeps the buffer that it was received in.
+const PIECES_MAX: usize = 256;
 
 /// A body that is being written.
 enum Writing {
