@@ -26,8 +26,11 @@ use crate::quote::quote_identifier;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Free space of the buffer for a read, in bytes.
 const READ_SIZE: usize = 64 << 10;
-/// The settings of a session that decide how values are written, whatever its role has set.
-const SETTINGS: [(&str, &str); 5] = [
+/// The settings of a session, whatever its role has set: how values are written, as on other connections
+/// (`connect`), and that a connection which holds a snapshot is not ended. Replication has no pooler between
+/// it and its server, and sets nothing later, so they are startup parameters.
+const SETTINGS: [(&str, &str); 6] = [
+    ("idle_in_transaction_session_timeout", "0"),
     ("DateStyle", "ISO, YMD"),
     ("IntervalStyle", "postgres"),
     ("TimeZone", "UTC"),

@@ -277,6 +277,33 @@ fn a_password_is_checked_by_both_sides_and_never_printed() {
 }
 
 #[test]
+fn the_settings_of_a_role_neither_end_a_snapshot_nor_change_how_values_are_written() {
+    let Some(pg) = crate::pg::postgres() else { return };
+    pg.query(
+        "alter role postgres set idle_in_transaction_session_timeout = '1ms'; \
+         alter role postgres set DateStyle = 'German'; alter role postgres set TimeZone = 'Asia/Tokyo'; \
+         alter role postgres set IntervalStyle = 'iso_8601'; \
+         alter role postgres set bytea_output = 'escape'; \
+         alter role postgres set extra_float_digits = -15",
+    );
+    runtime().block_on(async {
+        let server = server(&pg, "postgres", None);
+        let mut replication = Replication::connect(&server).await.unwrap();
+        for (name, expected) in [
+            ("idle_in_transaction_session_timeout", "0"),
+            ("DateStyle", "ISO, YMD"),
+            ("TimeZone", "UTC"),
+            ("IntervalStyle", "postgres"),
+            ("bytea_output", "hex"),
+            ("extra_float_digits", "1"),
+        ] {
+            let shown = replication.query("show a setting", &format!("SHOW {name}")).await.unwrap();
+            assert_eq!(shown, [[Some(expected.to_owned())]], "{name}");
+        }
+    });
+}
+
+#[test]
 fn refusals_name_the_slot_and_leave_the_connection_usable() {
     let Some(pg) = crate::pg::postgres() else { return };
     runtime().block_on(async {
