@@ -225,7 +225,12 @@ impl App {
 
     /// Returns the milliseconds since the server started.
     pub(super) fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.elapsed_ms_at(Instant::now())
+    }
+
+    /// The same for a time that was just read: reading it again would cost as much as the rest.
+    pub(super) fn elapsed_ms_at(&self, now: Instant) -> u64 {
+        u64::try_from((now - self.epoch).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Returns what does not work although work is accepted, one sentence each.

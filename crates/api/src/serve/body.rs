@@ -16,7 +16,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
 use super::app::App;
-use super::connection::ConnState;
+use super::connection::Connection;
 use super::followers::Follower;
 use super::http_metrics::RouteClass;
 use super::shares::{Full, Share};
@@ -34,8 +34,7 @@ const REST_LIMIT: Duration = Duration::from_millis(20);
 
 /// The slot of a request in progress. It is released while the server waits for the client.
 pub(super) struct Slot {
-    app: Arc<App>,
-    conn: Arc<ConnState>,
+    conn: Arc<Connection>,
     key: OnceLock<Arc<Share>>,
     state: AtomicU8,
     /// Whether the client was too slow with its body.
@@ -50,15 +49,20 @@ impl Slot {
     /// Creates a slot that is not taken; [`Slot::admit`] takes it.
     ///
     /// * `has_body`: the request has one.
-    pub(super) fn new(app: Arc<App>, conn: Arc<ConnState>, has_body: bool) -> Self {
+    pub(super) fn new(conn: Arc<Connection>, has_body: bool) -> Self {
         let (state, slow) = (AtomicU8::new(OVER), AtomicBool::new(false));
         let (unread, rest) = (AtomicBool::new(has_body), Mutex::new(None));
-        Self { app, conn, key: OnceLock::new(), state, slow, unread, rest }
+        Self { conn, key: OnceLock::new(), state, slow, unread, rest }
+    }
+
+    /// Returns the server.
+    pub(super) fn app(&self) -> &Arc<App> {
+        &self.conn.app
     }
 
     /// Returns the clients that the request counts against.
     fn clients(&self) -> impl Iterator<Item = &Share> + Clone {
-        [Some(&*self.conn.share), self.key.get().map(|key| &**key)].into_iter().flatten()
+        [Some(&*self.conn.state.share), self.key.get().map(|key| &**key)].into_iter().flatten()
     }
 
     /// Takes the slot, unless the limit is reached.
@@ -71,35 +75,35 @@ impl Slot {
         if let Some(key) = key {
             self.key.get_or_init(|| key);
         }
-        self.app.shares.admit(self.clients())?;
+        self.app().shares.admit(self.clients())?;
         self.state.store(IN, Ordering::Release);
         Ok(())
     }
 
     /// Releases the slot while the server waits for the client.
     pub(super) fn leave(&self) {
-        self.conn.want_body(self.app.elapsed_ms());
+        self.conn.state.want_body(self.app().elapsed_ms());
         if self.state.compare_exchange(IN, OUT, AcqRel, Relaxed).is_ok() {
-            self.app.shares.release(self.clients());
+            self.app().shares.release(self.clients());
         }
     }
 
     /// Takes the slot back. A request in progress is not refused, so the count may exceed the
     /// limit.
     pub(super) fn enter(&self) {
-        self.conn.have_body();
+        self.conn.state.have_body();
         if self.state.load(Relaxed) == OUT
             && self.state.compare_exchange(OUT, IN, AcqRel, Relaxed).is_ok()
         {
-            self.app.shares.enter(self.clients());
+            self.app().shares.enter(self.clients());
         }
     }
 
     /// Releases the slot for good: the response is complete, or will not be made.
     pub(super) fn end(&self) {
-        self.conn.have_body();
+        self.conn.state.have_body();
         if self.state.swap(OVER, AcqRel) == IN {
-            self.app.shares.release(self.clients());
+            self.app().shares.release(self.clients());
         }
     }
 
@@ -150,8 +154,7 @@ impl Slot {
 /// A request from its head to the last byte of its response; dropping it ends the request in all
 /// cases.
 pub(super) struct Running {
-    pub(super) app: Arc<App>,
-    pub(super) conn: Arc<ConnState>,
+    pub(super) conn: Arc<Connection>,
     pub(super) started: Instant,
     pub(super) class: RouteClass,
     pub(super) slot: Arc<Slot>,
@@ -160,11 +163,19 @@ pub(super) struct Running {
     pub(super) follower: Option<Follower>,
 }
 
+impl Running {
+    /// Returns the server.
+    pub(super) fn app(&self) -> &Arc<App> {
+        &self.conn.app
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.slot.end();
-        self.conn.request_over(self.app.elapsed_ms());
-        self.app.metrics.record(self.class, self.status, self.started.elapsed());
+        let (app, now) = (self.app(), Instant::now());
+        self.conn.state.request_over(app.elapsed_ms_at(now));
+        app.metrics.record(self.class, self.status, now - self.started);
     }
 }
 
@@ -188,19 +199,21 @@ impl HttpBody for Tracked {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Running { app, conn, .. } = &self.running;
-        if !app.output.has_room(conn.held()) {
+        let Connection { app, state, .. } = &*self.running.conn;
+        if !app.output.has_room(state.held()) {
             // The connection's task is woken when the kernel has taken some of the output.
-            conn.wait_for_room();
+            state.wait_for_room();
             return Poll::Pending;
         }
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            let Running { app, conn, .. } = &self.running;
-            conn.hold(data.len());
-            app.output.add(data.len(), app.elapsed_ms());
+            let Connection { app, state, .. } = &*self.running.conn;
+            state.hold(data.len());
+            if state.stalled_since().is_some() {
+                app.output.count(state, app.elapsed_ms());
+            }
         }
         polled
     }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
@@ -30,6 +31,7 @@ use super::pace::Pace;
 use super::protocol::Protocol;
 use super::service::{answer, answer_port};
 use super::shares::Share;
+use super::shell_routes::Routers;
 use super::shutdown::Stage;
 
 const IDLE: u64 = 0;
@@ -38,8 +40,32 @@ const BUSY: u64 = 2;
 const STATE_BITS: u32 = 2;
 /// Minimum buffer size of hyper.
 const BUFFER_SIZE_MIN: usize = 8 << 10;
-/// Maximum number of headers of a request. Its memory is limited by `server.header_size_max`.
+/// Maximum number of headers of a request on another port, where the metadata of an object is in headers.
+/// Their memory is limited by `server.header_size_max`. On the main port hyper's limit of 100 holds: it
+/// allocates memory for each request if the limit is higher.
 const HEADERS_MAX: usize = 256;
+
+/// A connection, and the server that it belongs to.
+///
+/// Requests refer to this, not to the server: all threads would change the server's count of references, at
+/// a cache miss each.
+pub(super) struct Connection {
+    pub(super) app: Arc<App>,
+    pub(super) state: Arc<ConnState>,
+    /// Copies of the server's routers, since the first request.
+    routers: Mutex<Option<Routers>>,
+}
+
+impl Connection {
+    pub(super) fn new(app: Arc<App>, state: Arc<ConnState>) -> Self {
+        Self { app, state, routers: Mutex::new(None) }
+    }
+
+    /// Returns this connection's copies of the server's routers.
+    pub(super) fn routers(&self, routers: &Routers) -> MappedMutexGuard<'_, Routers> {
+        MutexGuard::map(self.routers.lock(), |own| own.get_or_insert_with(|| routers.clone()))
+    }
+}
 
 /// Why a connection was closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +104,8 @@ pub(super) struct ConnState {
     window_bytes: AtomicU64,
     /// Bytes of responses that were passed to the connection and not yet taken by the kernel.
     held: AtomicUsize,
+    /// Of these, the bytes that are counted in [`super::output`].
+    counted: AtomicUsize,
     /// The next piece of the response waits until less is held.
     wants_room: AtomicBool,
     /// Since when the server waits for more of a request's body, plus one; 0 if it does not.
@@ -106,6 +134,7 @@ impl ConnState {
             window_began: AtomicU64::new(0),
             window_bytes: AtomicU64::new(0),
             held: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
             wants_room: AtomicBool::new(false),
             body_wanted: AtomicU64::new(0),
             cut: AtomicBool::new(false),
@@ -134,9 +163,16 @@ impl ConnState {
         self.held.fetch_add(bytes, Relaxed);
     }
 
-    /// Removes all held bytes from the count, at the end of the connection.
+    /// Counts all held bytes. Returns how many were not counted before.
+    pub(super) fn count_held(&self) -> usize {
+        let held = self.held();
+        held.saturating_sub(self.counted.swap(held, Relaxed))
+    }
+
+    /// Holds nothing more, at the end of the connection. Returns how much of it was counted.
     pub(super) fn take_held(&self) -> usize {
-        self.held.swap(0, Relaxed)
+        self.held.store(0, Relaxed);
+        self.counted.swap(0, Relaxed)
     }
 
     /// Registers the task to be woken when the kernel takes output.
@@ -149,9 +185,9 @@ impl ConnState {
         self.stalled.load(Relaxed).checked_sub(1)
     }
 
-    /// Closes the connection soon. Returns how much it holds.
+    /// Closes the connection soon. Returns how many counted bytes it holds.
     pub(super) fn cut(&self) -> usize {
-        let leaving = self.held();
+        let leaving = self.counted.load(Relaxed);
         self.leaving.store(leaving, Relaxed);
         self.cut.store(true, Relaxed);
         self.wake();
@@ -231,19 +267,23 @@ impl ConnState {
         }
     }
 
-    /// Counts what the kernel took; returns how much of it had been counted as held.
+    /// Records what the kernel took; returns how many counted bytes are no longer held.
     fn took(&self, bytes: usize) -> usize {
         if self.stalled.load(Relaxed) > 0 {
             self.stalled.store(0, Relaxed);
         }
         self.window_bytes.fetch_add(bytes as u64, Relaxed);
         // Only the connection's own task changes the count while it lives.
-        let gone = bytes.min(self.held());
-        self.held.fetch_sub(gone, Relaxed);
-        if self.wants_room.swap(false, Relaxed) {
+        let held = self.held().saturating_sub(bytes);
+        self.held.store(held, Relaxed);
+        if self.wants_room.load(Relaxed) && self.wants_room.swap(false, Relaxed) {
             self.wake();
         }
-        gone
+        let counted = self.counted.load(Relaxed);
+        if counted > held {
+            self.counted.store(held, Relaxed);
+        }
+        counted.saturating_sub(held)
     }
 
     /// Returns whether a client that the server waits for keeps the minimum rate.
@@ -329,21 +369,24 @@ fn ms(limit: Duration) -> u64 {
 /// A stream that records in its [`ConnState`] which reads and writes make progress.
 pub(super) struct Watched<S> {
     inner: S,
-    state: Arc<ConnState>,
-    app: Arc<App>,
+    conn: Arc<Connection>,
 }
 
 impl<S> Watched<S> {
-    pub(super) fn new(inner: S, state: Arc<ConnState>, app: Arc<App>) -> Self {
-        Self { inner, state, app }
+    pub(super) fn new(inner: S, conn: Arc<Connection>) -> Self {
+        Self { inner, conn }
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let Connection { app, state, .. } = &*self.conn;
         match &written {
-            Poll::Pending => self.state.stalls(|| self.app.elapsed_ms()),
+            Poll::Pending => {
+                state.stalls(|| app.elapsed_ms());
+                app.output.count(state, app.elapsed_ms());
+            }
             Poll::Ready(result) => {
                 let bytes = result.as_ref().map_or(0, |bytes| *bytes);
-                self.app.output.remove(self.state.took(bytes));
+                app.output.remove(state.took(bytes));
             }
         }
         written
@@ -358,8 +401,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        if self.state.is(IDLE) && buf.filled().len() > before {
-            self.state.set(HEAD, self.app.elapsed_ms());
+        let Connection { app, state, .. } = &*self.conn;
+        if state.is(IDLE) && buf.filled().len() > before {
+            state.set(HEAD, app.elapsed_ms());
         }
         Poll::Ready(Ok(()))
     }
@@ -420,37 +464,43 @@ pub(super) async fn unless_cut<T>(
     .await
 }
 
+/// Returns the settings of hyper.
+///
+/// * `is_port`: this is not the main port.
+fn http(app: &App, is_port: bool) -> http1::Builder {
+    // `pipeline_flush` stays off: with it hyper 1.12 buffers a body without any limit, so a client
+    // that does not read would decide how much memory we use.
+    let mut http = http1::Builder::new();
+    http.header_read_timeout(None)
+        .max_header_size(app.header_size_max)
+        // What a connection may buffer of a response beyond its latest piece, and of a request.
+        .max_buf_size(app.header_size_max.max(BUFFER_SIZE_MIN))
+        .half_close(true);
+    if is_port {
+        http.max_headers(HEADERS_MAX);
+    }
+    http
+}
+
 /// Serves requests on `io` until it closes, is overdue, or the server stops.
 ///
 /// * `port`: what answers them, if this is not the main port.
-pub(super) async fn serve<S>(
-    app: &Arc<App>,
-    state: &Arc<ConnState>,
-    port: Option<&Arc<dyn Protocol>>,
-    io: S,
-) where
+pub(super) async fn serve<S>(conn: &Arc<Connection>, port: Option<&Arc<dyn Protocol>>, io: S)
+where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let Connection { app, state, .. } = &**conn;
     let service = service_fn(|request| {
-        let (app, state, port) = (Arc::clone(app), Arc::clone(state), port.map(Arc::clone));
+        let (conn, port) = (Arc::clone(conn), port.map(Arc::clone));
         async move {
             let answered = match port {
-                Some(port) => answer_port(app, state, port, request).await,
-                None => answer(app, state, request).await,
+                Some(port) => answer_port(conn, port, request).await,
+                None => answer(conn, request).await,
             };
             Ok::<_, std::convert::Infallible>(answered)
         }
     });
-    // `pipeline_flush` stays off: with it hyper 1.12 buffers a body without any limit, so a client
-    // that does not read would decide how much memory we use.
-    let conn = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_header_size(app.header_size_max)
-        .max_headers(HEADERS_MAX)
-        // What a connection may buffer of a response beyond its latest piece, and of a request.
-        .max_buf_size(app.header_size_max.max(BUFFER_SIZE_MIN))
-        .half_close(true)
-        .serve_connection(TokioIo::new(io), service);
+    let conn = http(app, port.is_some()).serve_connection(TokioIo::new(io), service);
     let mut conn = pin!(conn);
     let mut timer = pin!(sleep_until(Instant::now() + app.deadlines.shortest()));
     let mut changed = pin!(app.stop.changed());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use forebay_base::push_line;
 use http::StatusCode;
 
+use super::stripes::Stripes;
 use crate::ROUTE_CLASSES;
 
 /// Upper bounds of the latency buckets, in microseconds, with their Prometheus labels.
@@ -85,10 +86,18 @@ struct Route {
     sum_us: AtomicU64,
 }
 
+/// What [`Route`] counts, of all threads.
+#[derive(Debug, Default)]
+struct Sums {
+    statuses: [u64; STATUSES.len()],
+    buckets: [u64; BOUNDS.len() + 1],
+    sum_us: u64,
+}
+
 /// All request and connection metrics of the server.
 #[derive(Debug, Default)]
 pub(super) struct HttpMetrics {
-    routes: [Route; CLASS_COUNT],
+    routes: Stripes<[Route; CLASS_COUNT]>,
     /// Connections accepted since start.
     pub(super) connections: AtomicU64,
     /// Connections refused because of the limit.
@@ -133,7 +142,7 @@ pub(super) struct Now {
 impl HttpMetrics {
     /// Records a finished request; `status` is `None` if its client left before the response.
     pub(super) fn record(&self, class: RouteClass, status: Option<StatusCode>, took: Duration) {
-        let Some(route) = self.routes.get(class.0) else { return };
+        let Some(route) = self.routes.here().1.get(class.0) else { return };
         let at = status.map_or(5, |status| usize::from(status.as_u16() / 100).clamp(1, 5) - 1);
         route.statuses[at].fetch_add(1, Relaxed);
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -205,13 +214,27 @@ impl HttpMetrics {
         }
     }
 
+    /// Adds up what all threads have counted of a class.
+    fn sums(&self, class: usize) -> Sums {
+        let mut sums = Sums::default();
+        for route in self.routes.iter().filter_map(|routes| routes.get(class)) {
+            let add = |to: &mut [u64], from: &[AtomicU64]| {
+                to.iter_mut().zip(from).for_each(|(sum, count)| *sum += count.load(Relaxed));
+            };
+            add(&mut sums.statuses, &route.statuses);
+            add(&mut sums.buckets, &route.buckets);
+            sums.sum_us += route.sum_us.load(Relaxed);
+        }
+        sums
+    }
+
     fn render_routes(&self, out: &mut String) {
         let name = "forebay_http_requests_total";
         push_line!(out, "# HELP {name} Requests, by route and status.\n# TYPE {name} counter");
-        for (at, route) in self.routes.iter().enumerate() {
+        let routes: [Sums; CLASS_COUNT] = std::array::from_fn(|class| self.sums(class));
+        for (at, route) in routes.iter().enumerate() {
             let label = RouteClass(at).label();
-            for (status, count) in STATUSES.iter().zip(&route.statuses) {
-                let count = count.load(Relaxed);
+            for (status, count) in STATUSES.iter().zip(route.statuses) {
                 push_line!(out, "{name}{{route=\"{label}\",status=\"{status}\"}} {count}");
             }
         }
@@ -221,15 +244,15 @@ impl HttpMetrics {
             "# HELP {name} Time from the request head to the last byte of the response.\n\
              # TYPE {name} histogram"
         );
-        for (at, route) in self.routes.iter().enumerate() {
+        for (at, route) in routes.iter().enumerate() {
             let label = RouteClass(at).label();
             let mut total = 0;
             let labels = BOUNDS.iter().map(|(_, label)| *label).chain(["+Inf"]);
             for (bucket, bound) in route.buckets.iter().zip(labels) {
-                total += bucket.load(Relaxed);
+                total += bucket;
                 push_line!(out, "{name}_bucket{{route=\"{label}\",le=\"{bound}\"}} {total}");
             }
-            let sum = Duration::from_micros(route.sum_us.load(Relaxed)).as_secs_f64();
+            let sum = Duration::from_micros(route.sum_us).as_secs_f64();
             push_line!(out, "{name}_sum{{route=\"{label}\"}} {sum}");
             push_line!(out, "{name}_count{{route=\"{label}\"}} {total}");
         }

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::app::App;
-use super::connection::{self, ConnState, Watched};
+use super::connection::{self, ConnState, Connection, Watched};
 use super::protocol::Protocol;
 use super::shutdown::Stage;
 use crate::problem::Problem;
@@ -181,15 +181,16 @@ fn take(
         let share = app.shares.of_address(peer.ip());
         let state = Arc::new(ConnState::new(app.elapsed_ms(), local, tls.is_some(), share));
         let _registered = Registered::new(&app, &state);
-        let stream = Watched::new(stream, Arc::clone(&state), Arc::clone(&app));
+        let conn = Arc::new(Connection::new(Arc::clone(&app), Arc::clone(&state)));
+        let stream = Watched::new(stream, Arc::clone(&conn));
         let Some(tls) = tls else {
-            return connection::serve(&app, &state, port.as_ref(), stream).await;
+            return connection::serve(&conn, port.as_ref(), stream).await;
         };
         // Determined for each connection, so that a renewed certificate is used for the next one.
         let acceptor = TlsAcceptor::from(tls.config());
         let handshake = tokio::time::timeout(app.deadlines.head, acceptor.accept(stream));
         match connection::unless_cut(&state, handshake).await {
-            Some(Ok(Ok(stream))) => connection::serve(&app, &state, port.as_ref(), stream).await,
+            Some(Ok(Ok(stream))) => connection::serve(&conn, port.as_ref(), stream).await,
             Some(Ok(Err(error))) => tracing::debug!(?error, "TLS handshake failed"),
             None => {
                 app.metrics.cut_crowded.fetch_add(1, Relaxed);

@@ -74,7 +74,7 @@ impl Login {
         request: Request<Incoming>,
         id: &HeaderValue,
     ) -> Response {
-        let (app, tls) = (&running.app, running.conn.tls);
+        let (app, tls) = (running.app(), running.conn.state.tls);
         match self {
             Self::Foreign => Problem::ORIGIN.response(id),
             Self::Show => show(StatusCode::OK, &next_of(request.uri().query()), false),
@@ -85,8 +85,7 @@ impl Login {
                 response
             }
             Self::Enter => {
-                let body =
-                    PacedBody::new(request.into_body(), Arc::clone(app), Arc::clone(&running.slot));
+                let body = PacedBody::new(request.into_body(), Arc::clone(&running.slot));
                 match axum::body::to_bytes(Body::new(body), FORM_SIZE_MAX).await {
                     Ok(form) => enter(app, &form, tls),
                     Err(_) if running.slot.was_slow() => Problem::BODY_SLOW.response(id),

@@ -41,6 +41,7 @@ mod session;
 mod shares;
 mod shell_routes;
 mod shutdown;
+mod stripes;
 mod whole;
 
 #[cfg(test)]

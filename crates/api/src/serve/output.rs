@@ -1,7 +1,6 @@
 //! Accounts for the memory of responses that clients have not read yet.
 //!
-//! Every piece of a response is counted from when it is passed to a connection until the
-//! kernel has taken it. If all of them together exceed the limit, the connection that has waited
+//! Every piece of a response that the kernel does not take at once is counted until the kernel has taken it. If all of them together exceed the limit, the connection that has waited
 //! longest for its client is closed: the client that reads nothing is affected, not the others.
 //! Below the limit a connection has a few pieces at most; above half of it, one.
 
@@ -38,8 +37,12 @@ impl Output {
         self.held.load(Relaxed)
     }
 
-    /// Counts a piece that was passed on, and closes a connection if the limit is exceeded.
-    pub(super) fn add(&self, bytes: usize, now_ms: u64) {
+    /// Counts what a connection holds, and closes a connection if the limit is exceeded.
+    pub(super) fn count(&self, state: &ConnState, now_ms: u64) {
+        let bytes = state.count_held();
+        if bytes == 0 {
+            return;
+        }
         let held = self.held.fetch_add(bytes, Relaxed) + bytes;
         // Bytes that are being released need no further connection to be closed.
         if held.saturating_sub(self.leaving.load(Relaxed)) > self.limit {
@@ -49,7 +52,9 @@ impl Output {
 
     /// Removes released bytes from the count.
     pub(super) fn remove(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Relaxed);
+        if bytes > 0 {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
     }
 
     /// Returns whether a connection that holds `held` bytes may be given more.

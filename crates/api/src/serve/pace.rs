@@ -18,7 +18,6 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::app::App;
 use super::body::Slot;
 
 /// Limits on how slow a client may be.
@@ -71,7 +70,6 @@ pub(super) struct PacedBody {
     inner: Option<Incoming>,
     /// Reading has failed: what is left cannot be read.
     is_broken: bool,
-    app: Arc<App>,
     slot: Arc<Slot>,
     received: u64,
     /// Bytes since `window_began`.
@@ -82,17 +80,17 @@ pub(super) struct PacedBody {
 
 impl PacedBody {
     /// * `slot`: the request's slot among those in progress.
-    pub(super) fn new(inner: Incoming, app: Arc<App>, slot: Arc<Slot>) -> Self {
+    pub(super) fn new(inner: Incoming, slot: Arc<Slot>) -> Self {
         let inner = Some(inner);
         let (window_began, timer, is_broken) = (None, None, false);
-        Self { inner, is_broken, app, slot, received: 0, window_bytes: 0, window_began, timer }
+        Self { inner, is_broken, slot, received: 0, window_bytes: 0, window_began, timer }
     }
 
     fn too_slow(&mut self, how: &'static str) -> BodyError {
         self.is_broken = true;
         self.slot.note_slow();
-        self.app.metrics.timeouts_body.fetch_add(1, Relaxed);
-        let Pace { rate_min, idle, .. } = self.app.pace;
+        self.slot.app().metrics.timeouts_body.fetch_add(1, Relaxed);
+        let Pace { rate_min, idle, .. } = self.slot.app().pace;
         TooSlow { how, received: self.received, rate_min, idle }.into()
     }
 
@@ -101,10 +99,10 @@ impl PacedBody {
         self.received += bytes;
         self.window_bytes += bytes;
         let Some(began) = self.window_began else { return Ok(()) };
-        if self.window_bytes >= self.app.pace.bytes_min() {
+        if self.window_bytes >= self.slot.app().pace.bytes_min() {
             self.window_began = Some(Instant::now());
             self.window_bytes = 0;
-        } else if began.elapsed() >= self.app.pace.grace {
+        } else if began.elapsed() >= self.slot.app().pace.grace {
             return Err(self.too_slow("arrived too slowly"));
         }
         Ok(())
@@ -115,7 +113,7 @@ impl PacedBody {
         self.slot.leave();
         let now = Instant::now();
         self.window_began.get_or_insert(now);
-        let idle = self.app.pace.idle;
+        let idle = self.slot.app().pace.idle;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
         ready!(timer.as_mut().poll(cx));
         Poll::Ready(self.too_slow("stopped"))

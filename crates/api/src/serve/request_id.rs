@@ -4,24 +4,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::stripes::{self, Stripes};
+
 /// The header of requests and responses.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Maximum length of an id from a client.
 const SIZE_MAX: usize = 64;
 
-/// Generates ids `<8 hex digits of this process>-<16 of a counter>`: unique, ordered, no randomness
-/// and no clock on the request path.
+/// Generates ids `<8 hex digits of this process>-<16 of a number>`: unique, no randomness and no clock on
+/// the request path. The numbers of one thread are in order.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     process: u32,
-    next: AtomicU64,
+    next: Stripes<AtomicU64>,
 }
 
 impl RequestIds {
     /// Creates the ids of a process; `process` distinguishes it from others.
     pub(super) fn new(process: u32) -> Self {
-        Self { process, next: AtomicU64::new(1) }
+        Self { process, next: Stripes::default() }
     }
 
     /// Returns the id of a request with these headers.
@@ -34,9 +36,11 @@ impl RequestIds {
 
     fn fresh(&self) -> HeaderValue {
         let mut text = [b'-'; 25];
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let (place, next) = self.next.here();
+        let count = next.fetch_add(1, Ordering::Relaxed);
+        let number = count.wrapping_mul(stripes::COUNT as u64) + place as u64;
         hex::encode_to_slice(self.process.to_be_bytes(), &mut text[..8])
-            .and_then(|()| hex::encode_to_slice(count.to_be_bytes(), &mut text[9..]))
+            .and_then(|()| hex::encode_to_slice(number.to_be_bytes(), &mut text[9..]))
             .ok()
             .and_then(|()| HeaderValue::from_bytes(&text).ok())
             .unwrap_or_else(|| HeaderValue::from_static("invalid"))
@@ -61,9 +65,14 @@ mod tests {
     fn a_good_id_is_kept_and_a_bad_one_replaced() {
         let ids = RequestIds::new(0xdead_beef);
         assert_eq!(ids.of(&with("trace-1.2_3")), "trace-1.2_3");
-        assert_eq!(ids.of(&with("a b")), "deadbeef-0000000000000001");
-        assert_eq!(ids.of(&HeaderMap::new()), "deadbeef-0000000000000002");
-        assert_eq!(ids.of(&with("")), "deadbeef-0000000000000003");
+        let number = |headers: &HeaderMap| {
+            let id = ids.of(headers);
+            let digits = id.to_str().unwrap().strip_prefix("deadbeef-").unwrap();
+            assert_eq!(digits.len(), 16);
+            u64::from_str_radix(digits, 16).unwrap()
+        };
+        let (first, second) = (number(&with("a b")), number(&HeaderMap::new()));
+        assert!(first < second && second < number(&with("")));
         assert!(!valid("x".repeat(65).as_bytes()) && valid("x".repeat(64).as_bytes()));
     }
 }

@@ -18,9 +18,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use hyper::body::{Body as _, Incoming};
 use tower::Service as _;
 
-use super::app::App;
 use super::body::{Running, Slot, Tracked};
-use super::connection::ConnState;
+use super::connection::Connection;
 use super::followers::Endless;
 use super::gate::{From, Gate};
 use super::http_metrics::RouteClass;
@@ -38,24 +37,24 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 
 /// Responds to `request`. Never fails: every error becomes a response.
 pub(super) async fn answer(
-    app: Arc<App>,
-    conn: Arc<ConnState>,
+    conn: Arc<Connection>,
     mut request: Request<Incoming>,
 ) -> http::Response<Tracked> {
     let class = RouteClass::of(request.uri().path());
-    let id = app.ids.of(request.headers());
+    let id = conn.app.ids.of(request.headers());
     request.headers_mut().insert(request_id::HEADER, id.clone());
-    conn.request_begun(app.elapsed_ms());
+    let started = Instant::now();
+    conn.state.request_begun(conn.app.elapsed_ms_at(started));
     let has_body = !request.body().is_end_stream();
     let asks = request.headers().contains_key(EXPECT);
-    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
-    let (started, status, follower) = (Instant::now(), None, None);
-    let mut running = Running { started, class, slot, status, conn, app, follower };
+    let slot = Arc::new(Slot::new(Arc::clone(&conn), has_body));
+    let (status, follower) = (None, None);
+    let mut running = Running { started, class, slot, status, conn, follower };
 
-    let (mut response, from) = match running.app.gate.check(&request, running.conn.local) {
+    let (mut response, from) = match running.app().gate.check(&request, running.conn.state.local) {
         Ok(from) => (behind_gate(&running, request, &id, &from).await, from),
         Err(problem) => {
-            running.app.metrics.requests_foreign.fetch_add(1, Relaxed);
+            running.app().metrics.requests_foreign.fetch_add(1, Relaxed);
             (problem.response(&id), From::Direct)
         }
     };
@@ -79,11 +78,11 @@ pub(super) async fn answer(
 
 /// Counts the client of a response without an end, or refuses it.
 fn follow(running: &mut Running, response: Response, id: &HeaderValue) -> Response {
-    running.follower = running.app.followers.admit();
+    running.follower = running.app().followers.admit();
     if running.follower.is_some() {
         return response;
     }
-    running.app.metrics.followers_refused.fetch_add(1, Relaxed);
+    running.app().metrics.followers_refused.fetch_add(1, Relaxed);
     Problem::FOLLOWERS.response(id)
 }
 
@@ -91,28 +90,28 @@ fn follow(running: &mut Running, response: Response, id: &HeaderValue) -> Respon
 /// request on a connection that is being closed, and get no response.
 fn close_unless_usable(running: &Running, headers: &mut HeaderMap) {
     // The connection may not have been polled since the stop.
-    if running.app.stop.stage() != Stage::Running || running.slot.has_unread_body() {
+    if running.app().stop.stage() != Stage::Running || running.slot.has_unread_body() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
 /// Responds to a `request` on another port. Never fails either.
 pub(super) async fn answer_port(
-    app: Arc<App>,
-    conn: Arc<ConnState>,
+    conn: Arc<Connection>,
     port: Arc<dyn Protocol>,
     mut request: Request<Incoming>,
 ) -> http::Response<Tracked> {
-    let id = app.ids.of(request.headers());
+    let id = conn.app.ids.of(request.headers());
     request.headers_mut().insert(request_id::HEADER, id.clone());
-    conn.request_begun(app.elapsed_ms());
+    let started = Instant::now();
+    conn.state.request_begun(conn.app.elapsed_ms_at(started));
     let has_body = !request.body().is_end_stream();
     let asks = request.headers().contains_key(EXPECT);
-    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn), has_body));
+    let slot = Arc::new(Slot::new(Arc::clone(&conn), has_body));
     let class = RouteClass::S3;
-    let (started, status, follower) = (Instant::now(), None, None);
-    let mut running = Running { started, class, slot, status, conn, app, follower };
-    let from = running.app.gate.sender(&request);
+    let (status, follower) = (None, None);
+    let mut running = Running { started, class, slot, status, conn, follower };
+    let from = running.app().gate.sender(&request);
     let mut response = match Gate::preflight(&from, &request) {
         Some(answer) => Gate::for_port(answer, &request),
         None => on_port(&running, &port, request, &id).await,
@@ -143,23 +142,23 @@ async fn on_port(
     id: &HeaderValue,
 ) -> Response {
     let refuse = |problem| port.refuse(&Refusal::new(problem), id);
-    if running.app.stop.stage() != Stage::Running {
+    if running.app().stop.stage() != Stage::Running {
         return refuse(Problem::STOPPING);
     }
     if let Err(full) = running.slot.admit(None) {
-        running.app.metrics.requests_refused.fetch_add(1, Relaxed);
+        running.app().metrics.requests_refused.fetch_add(1, Relaxed);
         return refuse(match full {
             Full::All => Problem::BUSY,
             Full::Client => Problem::CLIENT_BUSY,
         });
     }
-    let (slot, app) = (Arc::clone(&running.slot), Arc::clone(&running.app));
-    let request = request.map(|body| Body::new(PacedBody::new(body, app, slot)));
+    let slot = Arc::clone(&running.slot);
+    let request = request.map(|body| Body::new(PacedBody::new(body, slot)));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let answerer = Arc::clone(port);
     let called = AssertUnwindSafe(async move { answerer.answer(request).await });
     let Ok(response) = called.catch_unwind().await else {
-        running.app.metrics.panics.fetch_add(1, Relaxed);
+        running.app().metrics.panics.fetch_add(1, Relaxed);
         tracing::error!(request_id = ?id, "request handler panicked; the response is 500");
         return refuse(Problem::INTERNAL);
     };
@@ -196,15 +195,15 @@ async fn behind_gate(
     if let Err(problem) = whole::check(&request) {
         return problem.response(id);
     }
-    if let Some(login) = login::route(&running.app, &running.conn, &request, from) {
+    if let Some(login) = login::route(running.app(), &running.conn.state, &request, from) {
         return Box::pin(login.answer(running, request, id)).await;
     }
-    let (slot, app) = (Arc::clone(&running.slot), Arc::clone(&running.app));
-    let request = request.map(|body| Body::new(PacedBody::new(body, app, slot)));
+    let slot = Arc::clone(&running.slot);
+    let request = request.map(|body| Body::new(PacedBody::new(body, slot)));
     let response = if tracing::enabled!(tracing::Level::DEBUG) {
         Box::pin(logged(running, request, id)).await
     } else {
-        run(&running.app, request, id).await
+        run(running, request, id).await
     };
     // Whatever a handler responded to a body that ended early, this is the reason.
     if running.slot.was_slow() && response.status().as_u16() >= 400 {
@@ -221,7 +220,7 @@ fn admit(
     request: &Request<Incoming>,
     from: &From,
 ) -> Result<Option<Grant>, Problem> {
-    let app = &running.app;
+    let app = running.app();
     if running.class == RouteClass::HEALTH {
         return Ok(None);
     }
@@ -252,14 +251,17 @@ fn is_page<B>(request: &Request<B>) -> bool {
     request.method() == Method::GET && accept.windows(9).any(|word| word == b"text/html")
 }
 
-async fn run(app: &App, request: Request<Body>, id: &HeaderValue) -> Response {
+async fn run(running: &Running, request: Request<Body>, id: &HeaderValue) -> Response {
+    let app = running.app();
     let Some(opened) = app.opened.get() else {
         return super::shell_routes::while_starting(app, &request, id);
     };
     let method = request.method().clone();
-    let mut router = opened.routers.of(request.uri()).clone();
     // Calling the handler may panic as well as its future: both happen inside the caught one.
-    let called = AssertUnwindSafe(async move { router.call(request).await });
+    let called = AssertUnwindSafe(async {
+        let answer = running.conn.routers(&opened.routers).of(request.uri()).call(request);
+        answer.await
+    });
     match called.catch_unwind().await {
         Ok(Ok(response)) if response.status().as_u16() < 400 => response,
         Ok(Ok(response)) => Box::pin(normalise(response, &method, id)).await,
@@ -277,7 +279,7 @@ async fn run(app: &App, request: Request<Body>, id: &HeaderValue) -> Response {
 async fn logged(running: &Running, request: Request<Body>, id: &HeaderValue) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let response = run(&running.app, request, id).await;
+    let response = run(running, request, id).await;
     let status = response.status().as_u16();
     let took_us = running.started.elapsed().as_micros();
     tracing::debug!(request_id = ?id, ?method, ?path, status, took_us, "request");

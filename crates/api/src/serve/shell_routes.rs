@@ -24,6 +24,7 @@ use crate::pages::{self as web, Health, State};
 use crate::problem::Problem;
 
 /// The complete routes: the shell's and those of all subsystems.
+#[derive(Clone)]
 pub(super) struct Routers {
     plain: Router,
     /// The same routes with everything around them that looks at the parameters in a query.
@@ -33,8 +34,8 @@ pub(super) struct Routers {
 impl Routers {
     /// Returns the router for a request. What is around routes costs each request that passes through it
     /// several allocations, and most have no query.
-    pub(super) fn of(&self, uri: &Uri) -> &Router {
-        if uri.query().is_some() { &self.with_query } else { &self.plain }
+    pub(super) fn of(&mut self, uri: &Uri) -> &mut Router {
+        if uri.query().is_some() { &mut self.with_query } else { &mut self.plain }
     }
 }
 

@@ -70,7 +70,7 @@ fn beyond_the_output_limit_the_longest_stalled_connection_is_closed() {
     }
     let give = |state: &Arc<ConnState>, bytes, now_ms| {
         state.hold(bytes);
-        output.add(bytes, now_ms);
+        output.count(state, now_ms);
     };
     give(&first, 400, 0);
     first.stall(1_000);
@@ -92,7 +92,7 @@ fn a_client_that_has_only_just_stalled_is_not_cut() {
     registry.register(&state);
     state.stall(1_000);
     state.hold(200);
-    output.add(200, 1_100);
+    output.count(&state, 1_100);
     assert!(!state.is_cut(), "it stalled a tenth of a second ago");
 }
 

@@ -144,6 +144,18 @@ async fn requests_beyond_the_limit_and_after_a_stop_are_refused_by_the_protocol(
 }
 
 #[tokio::test]
+async fn a_request_to_a_port_has_at_most_256_headers() {
+    let server = start(16, &[]);
+    let ask = async |count: usize| {
+        let headers: String = (2..count).map(|n| format!("x-a-{n}: 1\r\n")).collect();
+        let head = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+        server.ask(&format!("{head}{headers}\r\n")).await
+    };
+    assert!(ask(256).await.starts_with("HTTP/1.1 200"));
+    assert!(ask(257).await.starts_with("HTTP/1.1 431"));
+}
+
+#[tokio::test]
 async fn a_body_that_stops_is_refused() {
     let server = start(16, &[]);
     let stopped = server.ask("PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc").await;

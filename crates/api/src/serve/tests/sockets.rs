@@ -385,15 +385,15 @@ async fn a_head_over_the_limit_is_431() {
 }
 
 #[tokio::test]
-async fn a_request_has_at_most_256_headers() {
+async fn a_request_has_at_most_100_headers() {
     let server = server(&[]).await;
     let ask = async |count: usize| {
         let headers: String = (2..count).map(|n| format!("x-a-{n}: 1\r\n")).collect();
         let head = "GET /v1/echo HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
         server.ask(&format!("{head}{headers}\r\n")).await
     };
-    assert!(ask(256).await.starts_with("HTTP/1.1 200"));
-    assert!(ask(257).await.starts_with("HTTP/1.1 431"));
+    assert!(ask(100).await.starts_with("HTTP/1.1 200"));
+    assert!(ask(101).await.starts_with("HTTP/1.1 431"));
 }
 
 #[tokio::test]
@@ -451,7 +451,7 @@ async fn a_request_id_comes_back_and_a_bad_one_is_replaced() {
         answer.contains("x-request-id: trace-7") && answer.contains("\"request_id\":\"trace-7\"")
     );
     let answer = server.ask(&ask("a b\"c")).await;
-    assert!(answer.contains("x-request-id: 00000001-0000000000000001"), "{answer}");
+    assert!(answer.contains("x-request-id: 00000001-00"), "{answer}");
 }
 
 /// Sends a request with these headers besides `connection: close`.
