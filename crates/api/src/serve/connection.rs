@@ -254,11 +254,11 @@ impl ConnState {
     }
 
     /// Records that the kernel takes nothing more: the server waits for the client.
-    fn stalls(&self, now_ms: impl Fn() -> u64) {
+    fn stalls(&self, now_ms: u64) {
         if self.stalled.load(Relaxed) > 0 {
             return;
         }
-        let mark = now_ms() + 1;
+        let mark = now_ms + 1;
         self.stalled.store(mark, Relaxed);
         // The first stall of a response starts the window in which its client must keep the rate.
         if self.window_began.load(Relaxed) == 0 {
@@ -320,7 +320,7 @@ impl ConnState {
 
     #[cfg(test)]
     pub(super) fn stall(&self, now_ms: u64) {
-        self.stalls(|| now_ms);
+        self.stalls(now_ms);
     }
 
     #[cfg(test)]
@@ -381,8 +381,9 @@ impl<S> Watched<S> {
         let Connection { app, state, .. } = &*self.conn;
         match &written {
             Poll::Pending => {
-                state.stalls(|| app.elapsed_ms());
-                app.output.count(state, app.elapsed_ms());
+                let now_ms = app.elapsed_ms();
+                state.stalls(now_ms);
+                app.output.count(state, now_ms);
             }
             Poll::Ready(result) => {
                 let bytes = result.as_ref().map_or(0, |bytes| *bytes);

@@ -1,8 +1,9 @@
 //! Accounts for the memory of responses that clients have not read yet.
 //!
-//! Every piece of a response that the kernel does not take at once is counted until the kernel has taken it. If all of them together exceed the limit, the connection that has waited
-//! longest for its client is closed: the client that reads nothing is affected, not the others.
-//! Below the limit a connection has a few pieces at most; above half of it, one.
+//! Every piece of a response that the kernel does not take at once is counted until the kernel has
+//! taken it. If all of them together exceed the limit, the connection that has waited longest for its
+//! client is closed: the client that reads nothing is affected, not the others. Below the limit a
+//! connection has a few pieces at most; above half of it, one.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
