@@ -100,6 +100,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
 }
 
 const JSON: &str = "application/json";
+/// Maximum number of characters of an error in a list.
+const ERROR_CHARS_MAX: usize = 120;
 
 fn path(job: &str) -> String {
     format!("/v1/jobs/{job}")
@@ -125,6 +127,9 @@ fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     for job in found["jobs"].as_array().into_iter().flatten() {
         out::line(summary(job))?;
     }
+    if !found["next_cursor"].is_null() {
+        out::note("there are more jobs; --limit lists up to 1000");
+    }
     Ok(Exit::Ok)
 }
 
@@ -132,12 +137,17 @@ fn list(args: &ListArgs) -> anyhow::Result<Exit> {
 fn summary(job: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (method, target) = (text(&job["request"]["method"]), text(&job["request"]["target"]));
+    let error = job["error"].as_str().map(|error| {
+        let start: String = error.chars().take(ERROR_CHARS_MAX).collect();
+        format!("  {}{}", start.escape_debug(), if start.len() < error.len() { "..." } else { "" })
+    });
     format!(
-        "{}  {:<9}  {:<20}  {method} {}",
+        "{}  {:<9}  {:<20}  {method} {}{}",
         text(&job["job_id"]),
         text(&job["status"]),
         time(&job["submitted_at_ms"]),
-        target.escape_debug()
+        target.escape_debug(),
+        error.unwrap_or_default()
     )
 }
 

@@ -185,6 +185,11 @@ fn a_job_has_the_result_of_its_request_and_can_be_followed_and_removed() {
     assert_eq!((&refused["status"], &refused["attempts"]), (&json!("failed"), &json!(1)));
     assert!(refused["error"].as_str().unwrap().starts_with("status 4"), "{refused}");
     let id = refused["job_id"].as_str().unwrap();
+    let listed = run_ok(&dir, &["jobs", "ls", "--status", "failed", "--server", url]);
+    assert!(listed.contains(id) && listed.contains("  status 4"), "{listed}");
+    let one = run(&dir, &["jobs", "ls", "--limit", "1", "--server", url]);
+    let note = String::from_utf8(one.stderr).unwrap();
+    assert!(note.contains("there are more jobs"), "{note}");
     let (status, again) = read(agent().post(format!("{url}/v1/jobs/{id}/requeue")).send_empty());
     assert_eq!(status, 202, "{again}");
     assert_eq!(ended(url, id)["status"], "failed");

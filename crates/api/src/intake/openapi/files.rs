@@ -92,6 +92,36 @@ pub(super) fn statistics() -> Operation {
         ])
 }
 
+fn head_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
+    Operation::new("files", id, summary)
+        .parameters(parameters)
+        .parameters([
+            header("If-Match", "ETags: only if the file has one of them"),
+            header("If-None-Match", "ETags that the client has"),
+            header("If-Modified-Since", "Date of the client's copy"),
+            header("If-Unmodified-Since", "A date: only if the file is not newer"),
+        ])
+        .empty(200, "The file exists. The headers are those of its bytes")
+        .header(200, "Content-Type", "The file's media type")
+        .header(200, "Content-Length", "Its size in bytes")
+        .header(200, "ETag", ETAG)
+        .header(200, "Last-Modified", "When the name was given to these bytes")
+        .empty(304, "Unchanged")
+        .header(304, "ETag", ETAG)
+        .problems(&[(400, "A parameter is invalid"), (404, "There is no such file"), CONDITION])
+}
+
+pub(super) fn head_file_by_id() -> Operation {
+    let id = path("id", "The file's id, 16 hexadecimal digits");
+    head_file("head_file", "Get the headers of a file by its id", vec![id])
+}
+
+pub(super) fn head_file_by_name() -> Operation {
+    let parameters = name_parameters().into();
+    head_file("head_file_by_name", "Get the headers of a file by its name", parameters)
+        .parameter(query("version", Kind::Text, "Id of an earlier version"))
+}
+
 fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
     let changed = "When the name was given to these bytes";
     Operation::new("files", id, summary)
