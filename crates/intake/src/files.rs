@@ -175,6 +175,8 @@ struct Asked {
 enum Step {
     /// The catalogue has to be queried first.
     Ask { name: bool, blob: bool, origin: bool, generation: u64 },
+    /// The queue of changes is full.
+    Crowded,
     /// The name that the file is made of is another file by now.
     Gone,
     /// The staged bytes need their final name first.
@@ -234,7 +236,8 @@ impl Shared {
         new: NewFile,
         bytes: Option<NewBytes>,
     ) -> Result<Option<Put>, IntakeError> {
-        self.wait_for_room().await?;
+        self.check_space()?;
+        self.check_views()?;
         let is_stored = bytes.is_none();
         let (packed, mut staged) = match bytes {
             Some(NewBytes::Packed(bytes)) => (Some(bytes), None),
@@ -251,6 +254,7 @@ impl Shared {
                     pinned.pin(new.digest);
                     asked = Some(self.ask(&new, (name, blob, origin), generation)?);
                 }
+                Step::Crowded => self.wait_for_room().await?,
                 Step::Gone => return Ok(None),
                 Step::Keep if is_stored => return Ok(None),
                 Step::Keep => {
@@ -298,6 +302,9 @@ impl Shared {
         asked: Option<Asked>,
     ) -> Result<Step, IntakeError> {
         let mut pending = self.pending.lock();
+        if pending.len() >= self.options.limits.pending_changes_max {
+            return Ok(Step::Crowded);
+        }
         let generation = pending.generation();
         let asked = asked.filter(|asked| asked.generation == generation);
         let name_seen = pending.name(&new.key);

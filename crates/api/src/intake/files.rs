@@ -60,7 +60,9 @@ async fn put_file(
     let keyed = claim(intake, headers).await?;
     // What the put decides may be another answer if it was answered before, or depends on the file there.
     let decides_later = keyed.is_answered() || condition != Condition::None;
-    if let Some(size) = size.filter(|_| !decides_later) {
+    // A small one is not worth a check of its own: the put decides.
+    let is_large = |size: &u64| *size > intake.limits().packed_size_max as u64;
+    if let Some(size) = size.filter(|size| !decides_later && is_large(size)) {
         intake.check_quota(&key, size).await?;
     }
     let upload = intake.receive(&mut body, size).await?;
