@@ -205,6 +205,18 @@ impl Put {
     }
 }
 
+/// The file that a name refers to, and the end of the entry that decided it if it is still queued.
+fn file_before(seen: NameSeen, asked: Option<&Asked>) -> (Option<Arc<FileRecord>>, Option<Lsn>) {
+    match seen {
+        NameSeen::New => (None, None),
+        NameSeen::Pending(pending) => (pending.file, Some(pending.end)),
+        NameSeen::Ask => {
+            let named = asked.and_then(|asked| asked.name.as_ref());
+            (named.map(|(file, _)| Arc::new(file.clone())), None)
+        }
+    }
+}
+
 /// What a put adds to its namespace, and a move to another one.
 fn growth<'a>(
     pending: &Pending,
@@ -333,14 +345,7 @@ impl Shared {
                 return Ok(Step::Gone);
             }
         }
-        let (before, before_end) = match name_seen {
-            NameSeen::New => (None, None),
-            NameSeen::Pending(pending) => (pending.file, Some(pending.end)),
-            NameSeen::Ask => {
-                let named = asked.as_ref().and_then(|asked| asked.name.as_ref());
-                (named.map(|(file, _)| Arc::new(file.clone())), None)
-            }
-        };
+        let (before, before_end) = file_before(name_seen, asked.as_ref());
         if let Err(error) = new.condition.check(before.as_deref()) {
             return Ok(Step::Refused(error, before_end));
         }

@@ -32,6 +32,7 @@ const MEMBERS_AT_ONCE: u64 = 1_000;
 enum Large {
     Set,
     List,
+    Hash,
     ZSet,
     /// A string of random bytes.
     Text,
@@ -57,9 +58,15 @@ const fn heavy(name: &'static str, value: Large, words: &'static [&'static str])
     Heavy { name, value, words, times: 1, saving: false }
 }
 
-const HEAVY: [Heavy; 11] = [
-    heavy("rename", Large::Set, &["RENAME", "large", "other"]),
-    heavy("copy", Large::Set, &["COPY", "large", "other"]),
+const RENAME: &[&str] = &["RENAME", "large", "other"];
+const COPY: &[&str] = &["COPY", "large", "other"];
+
+const HEAVY: [Heavy; 14] = [
+    heavy("rename", Large::Set, RENAME),
+    heavy("rename_hash", Large::Hash, RENAME),
+    heavy("rename_zset", Large::ZSet, RENAME),
+    heavy("copy", Large::Set, COPY),
+    heavy("copy_text", Large::Text, COPY),
     heavy("del", Large::Set, &["DEL", "large"]),
     heavy("unlink", Large::Set, &["UNLINK", "large"]),
     heavy("ltrim", Large::List, &["LTRIM", "large", "0", "9"]),
@@ -175,7 +182,9 @@ fn make(client: &mut Client, value: Large, members: u64) -> anyhow::Result<()> {
             make_text(client, b"large", size)?;
             make_text(client, b"second", size)
         }
-        Large::Set | Large::List | Large::ZSet => make_members(client, value, members),
+        Large::Set | Large::List | Large::Hash | Large::ZSet => {
+            make_members(client, value, members)
+        }
     }
 }
 
@@ -202,9 +211,13 @@ fn make_members(client: &mut Client, value: Large, members: u64) -> anyhow::Resu
                 words.push(number.to_string().into_bytes());
             }
             words.push(format!("member:{number:09}").into_bytes());
+            if matches!(value, Large::Hash) {
+                words.push(b"value".to_vec());
+            }
         }
         let name: &[u8] = match value {
             Large::List => b"RPUSH",
+            Large::Hash => b"HSET",
             Large::ZSet => b"ZADD",
             Large::Set | Large::Text | Large::Texts => b"SADD",
         };
