@@ -16,6 +16,9 @@ pub(crate) const HEADER: &str = "idempotency-key";
 /// Maximum size of a key in bytes.
 const SIZE_MAX: usize = 255;
 
+/// Why one that is not valid is refused.
+pub(crate) const INVALID: &str = "Idempotency-Key must be 1 to 255 printable ASCII characters";
+
 /// Why two of them are refused.
 pub(crate) const SEVERAL: &str = "a request can have only one Idempotency-Key";
 

@@ -128,8 +128,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, Problem> {
     let Some(value) = key? else { return Ok(None) };
     let bytes = value.as_bytes();
     if !idempotency::is_valid(bytes) {
-        let text = "Idempotency-Key must be 1 to 255 printable ASCII characters";
-        return Err(Problem::bad("idempotency_key", text));
+        return Err(Problem::bad("idempotency_key", idempotency::INVALID));
     }
     Ok(Some(RequestKey::of(bytes)))
 }

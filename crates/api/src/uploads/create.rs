@@ -14,6 +14,7 @@ use super::metadata::{self, Concat, Described, attribute};
 use super::problem::Refused;
 use super::reach::Reach;
 use super::{PATH, Served, complete, transfer};
+use crate::idempotency;
 use crate::intake::PacedBody;
 
 pub(super) async fn create(State(served): State<Served>, request: Request) -> Response {
@@ -47,6 +48,10 @@ async fn begin(
         return Err(IntakeError::Precondition { message }.into());
     }
     match (&described.concat, length, is_deferred) {
+        (Concat::Final(_), None, false) if headers.contains_key(idempotency::HEADER) => {
+            let text = "a final upload is the same for the same parts: it takes no Idempotency-Key";
+            Err(Refused::bad("idempotency_key", text))
+        }
         (Concat::Final(_), None, false) => put_together(served, reach, described).await,
         (Concat::None | Concat::Partial, Some(_), false)
         | (Concat::None | Concat::Partial, None, true) => {
@@ -67,6 +72,7 @@ async fn begin_one(
     length: Option<u64>,
 ) -> Result<Response, Refused> {
     let uploads = served.intake.uploads();
+    let request = request_of(headers)?;
     let declared = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
     let has_bytes = headers::has_bytes(headers);
     if has_bytes || declared.is_some_and(|size: u64| size > 0) {
@@ -83,11 +89,18 @@ async fn begin_one(
     };
     let kept_ms = uploads.limits().kept_ms;
     let new = NewUpload { kind, length, kept_ms, attributes: described.attributes };
-    let id = uploads.create(new).await?;
-    if has_bytes {
+    let id = match request {
+        None => uploads.create(new).await?,
+        Some(request) => uploads.create_once(request, new).await?.ok_or(IntakeError::KeyReused)?,
+    };
+    // A request that is repeated is continued from where the upload is.
+    if has_bytes && (request.is_none() || uploads.status(id).await?.offset == 0) {
         let mut source = PacedBody::new(body, served.intake.limits());
         if let Err(error) = uploads.append(id, 0, &mut source, checksum).await {
-            // The client was not given the id, so no one can continue.
+            // Unless it can repeat the request, the client was not given the id and cannot continue.
+            if request.is_some() {
+                return Err(error.into());
+            }
             match uploads.remove(id).await {
                 Ok(()) | Err(UploadError::NotFound { .. }) => {}
                 Err(error) => tracing::warn!(%error, "could not remove an upload"),
@@ -96,6 +109,16 @@ async fn begin_one(
         }
     }
     answer(served, id).await
+}
+
+/// Identifies a request that has an `Idempotency-Key`.
+fn request_of(headers: &HeaderMap) -> Result<Option<Digest>, Refused> {
+    let refused = |text: &str| Refused::bad("idempotency_key", text);
+    let Some(key) = idempotency::key(headers).map_err(refused)? else { return Ok(None) };
+    if !idempotency::is_valid(key.as_bytes()) {
+        return Err(refused(idempotency::INVALID));
+    }
+    Ok(Some(Digest::of_parts(&[b"begin an upload", key.as_bytes()])))
 }
 
 /// Makes a file of partial uploads. A repeated request has the same id, and so the same result.

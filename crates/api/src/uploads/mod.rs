@@ -52,7 +52,6 @@ struct Served {
 pub fn router(intake: &Intake, completions: &Completions) -> Router {
     let served = Served { intake: intake.clone(), completions: completions.clone() };
     Router::new()
-        .route(PATH, get(read::list).post(create::create).options(options))
         .route(
             "/v1/uploads/{id}",
             get(read::show)
@@ -63,6 +62,7 @@ pub fn router(intake: &Intake, completions: &Completions) -> Router {
                 .options(options),
         )
         .route_layer(axum::middleware::from_fn(crate::idempotency::refuse))
+        .route(PATH, get(read::list).post(create::create).options(options))
         .layer(axum::middleware::map_response(headers::mark))
         .with_state(served)
 }

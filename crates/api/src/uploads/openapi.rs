@@ -93,6 +93,11 @@ fn create() -> Operation {
             header("Upload-Concat", "partial, or final; and the URLs of partial uploads"),
             header("Upload-Checksum", "Algorithm and checksum in Base64 of the body"),
             header("If-None-Match", "*: stores the file only if the name does not exist"),
+            header(
+                "Idempotency-Key",
+                "Up to 255 printable characters. A repeated request with the same key is answered \
+                 with the upload that the first one began",
+            ),
         ])
         .may_take(BYTES, "The first bytes")
         .empty(201, "The upload exists")
@@ -111,6 +116,7 @@ fn create() -> Operation {
             MEDIA,
             LOCKED,
             (429, "Too many uploads are unfinished"),
+            (422, "The Idempotency-Key was used for another upload"),
             (460, "The checksum does not match; nothing was stored"),
             BROKEN,
             STORAGE,

@@ -100,6 +100,41 @@ async fn an_upload_in_pieces_becomes_a_file_and_continues_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_repeated_beginning_with_a_key_is_answered_with_the_same_upload() {
+    let house = House::new();
+    let bytes = noise(2, 50_000);
+    let named = metadata(&[("filename", "a.bin")]);
+    let begun =
+        [("upload-length", "50000"), ("upload-metadata", &*named), ("idempotency-key", "k")];
+    let url = begin(&house, &begun).await;
+    assert_eq!(patch(&house, &url, 0, &bytes[..20_000]).await.status, 204);
+    let house = house.reopen();
+    let again = ask(&house, "POST", "/v1/uploads", &begun).await;
+    assert_eq!((again.status, again.header("location")), (201, &*url), "{again:?}");
+    assert_eq!(again.header("upload-offset"), "20000");
+    // A body is only taken as the beginning.
+    let longer: Vec<_> = begun.into_iter().chain([BYTES]).collect();
+    let again = ask_with(&house, "POST", "/v1/uploads", &longer, pieces(&bytes, 7_777)).await;
+    assert_eq!((again.status, again.header("upload-offset")), (201, "20000"), "{again:?}");
+    let other =
+        [("upload-length", "50001"), ("upload-metadata", &*named), ("idempotency-key", "k")];
+    assert_eq!(ask(&house, "POST", "/v1/uploads", &other).await.status, 422);
+    assert_ne!(begin(&house, &begun[..2]).await, url);
+    assert_eq!(patch(&house, &url, 20_000, &bytes[20_000..]).await.status, 204);
+    let finished = ask(&house, "POST", "/v1/uploads", &begun).await;
+    assert_eq!(finished.header("upload-file"), "/v1/files/default/a.bin", "{finished:?}");
+    assert_eq!(ask(&house, "DELETE", &url, &[]).await.status, 204);
+    assert_ne!(begin(&house, &begun).await, url, "a removed upload is begun again");
+    for (key, on) in
+        [("\u{e9}", "/v1/uploads"), ("k", "/v1/uploads/00000000000000000000000000000000")]
+    {
+        let headers = [("upload-length", "1"), ("idempotency-key", key)];
+        let refused = ask(&house, "POST", on, &headers).await;
+        assert_eq!(refused.error(), (400, "idempotency_key".into()), "{on}");
+    }
+}
+
+#[tokio::test]
 async fn options_lists_what_the_server_supports_to_any_version() {
     let house = House::new();
     let answer = send(router(&house.intake), "OPTIONS", "/v1/uploads", &[], "").await;

@@ -333,6 +333,12 @@ impl Client {
         Failure::Refused { server, status, message, retry_after }
     }
 
+    /// The failure of a request whose answer is not as expected.
+    pub(super) fn misunderstood(&self, answer: &Answer, message: &str) -> Failure {
+        let (server, status) = (self.url.clone(), answer.status().as_u16());
+        Failure::Refused { server, status, message: message.to_owned(), retry_after: None }
+    }
+
     fn unreachable(&self, source: ureq::Error) -> Failure {
         Failure::Unreachable { server: self.url.clone(), source: Cause::of(source) }
     }

@@ -1,7 +1,8 @@
 //! `forebay ingest`: files and directories to a running server, in parallel.
 //!
 //! One thread walks, several upload. A file whose size and SHA-256 are already stored under its name is
-//! left alone, so a run that was interrupted is continued by repeating it.
+//! left alone, so a run that was interrupted is continued by repeating it. Large files are continued in the
+//! middle (`ingest_resume`).
 //!
 //! Invariants: what waits between the threads is limited; a file that fails stops no other, unless the
 //! server refuses the key; a file counts as stored only if the server answered with the SHA-256 of what
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::file_client::{Client, ClientArgs, Failure, failed, namespace, shown};
 use super::files_copy::{Hashed, sha256_of};
+use super::ingest_resume::{self, Large, Unsent};
 use super::ingest_walk::{Found, Item, Walk, prefix};
 use super::progress;
 use crate::exit::{Coded, Exit};
@@ -45,7 +47,8 @@ Examples:
 
 What is below a directory is named by its path from there, a single file by its own name; --prefix
 precedes both. A file whose size and SHA-256 are already stored under its name is not sent again, so
-repeat the command to continue after an interruption. Files that were removed stay on the server.
+repeat the command to continue after an interruption. A file of 64 MiB or more is continued where it
+was interrupted, for a day. Files that were removed stay on the server.
 
 With --watch the directories are looked at again every --interval, until Ctrl-C. A file that is new
 or has changed is stored once its size and time stay the same from one look to the next.
@@ -320,6 +323,19 @@ impl Run<'_> {
             return Ok(Ok(Outcome::Stored { replaced: known.is_some(), size: item.size }));
         }
         let size = file.metadata().map_err(local)?.len();
+        if size < ingest_resume::SIZE_MIN {
+            return self.send(item, file, size);
+        }
+        self.send_large(item, file, known.is_some())
+    }
+
+    /// Sends a file whole.
+    fn send(
+        &self,
+        item: &Item,
+        file: File,
+        size: u64,
+    ) -> Result<Result<Outcome, Failure>, Refusal> {
         let mut from = Hashed::new(file.take(size));
         let stored =
             self.client.put(&item.target, &mut from, Some(size), &self.args.comment, false);
@@ -334,13 +350,41 @@ impl Run<'_> {
             Ok(stored) => stored,
             Err(failure) => return Ok(Err(failure)),
         };
-        let sent = from.sha256();
-        if stored["sha256"] != sent.as_str() {
-            let message = format!("it was stored with another SHA-256 than {sent}");
-            return Err(Refusal::File(message));
-        }
+        same(stored["sha256"].as_str(), &from.sha256())?;
         let replaced = stored["replaced"].as_bool().unwrap_or(false);
         Ok(Ok(Outcome::Stored { replaced, size }))
+    }
+
+    /// Sends what the server lacks of a large file.
+    fn send_large(
+        &self,
+        item: &Item,
+        file: File,
+        replaced: bool,
+    ) -> Result<Result<Outcome, Failure>, Refusal> {
+        let Item { target, path, .. } = item;
+        let large = Large { client: &self.client, target, path, comment: &self.args.comment };
+        let sent = match large.send(file) {
+            Ok(sent) => sent,
+            Err(Unsent::Local(error)) => return Err(Refusal::File(error.to_string())),
+            Err(Unsent::Request(failure)) if failure.is_final() || failure.passes().is_some() => {
+                return Ok(Err(failure));
+            }
+            // The server has no such uploads, or this one is damaged.
+            Err(Unsent::Request(_)) => {
+                let local = |error: std::io::Error| Refusal::File(error.to_string());
+                let file = File::open(path).map_err(local)?;
+                let size = file.metadata().map_err(local)?.len();
+                return self.send(item, file, size);
+            }
+        };
+        match self.client.head(target) {
+            Err(failure) => Ok(Err(failure)),
+            Ok(stored) => {
+                same(stored.as_ref().map(|stored| &*stored.sha256), &sent.sha256)?;
+                Ok(Ok(Outcome::Stored { replaced, size: sent.size }))
+            }
+        }
     }
 
     /// Whether no other file of this pass has the same name.
@@ -399,6 +443,14 @@ impl Run<'_> {
     fn note(&self, text: &str) {
         self.bar.suspend(|| out::note(text));
     }
+}
+
+/// Compares what the server stored with what was sent.
+fn same(stored: Option<&str>, sent: &str) -> Result<(), Refusal> {
+    if stored == Some(sent) {
+        return Ok(());
+    }
+    Err(Refusal::File(format!("it was stored with another SHA-256 than {sent}")))
 }
 
 fn path_of(found: &Found) -> &Path {

@@ -38,6 +38,7 @@ mod import;
 mod import_documents;
 mod import_files;
 mod ingest;
+mod ingest_resume;
 mod ingest_walk;
 mod intake;
 mod inventory;

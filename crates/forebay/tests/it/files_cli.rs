@@ -1,10 +1,12 @@
 //! `forebay files` and `forebay ingest` against a real server, and a search that survives a kill.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -345,6 +347,57 @@ fn a_watch_stores_what_comes_and_ends_with_a_summary() {
     assert!(ended.status.success(), "{ended:?}");
     let summary = json(&ended);
     assert_eq!((&summary["stored"], &summary["failed"]), (&2.into(), &0.into()), "{summary}");
+}
+
+/// Forwards connections, and cuts `cuts` of those on which a client sends more than `limit` bytes.
+fn forward(listener: &TcpListener, server: &str, cuts: usize, limit: u64) {
+    let left = Arc::new(AtomicUsize::new(cuts));
+    for client in listener.incoming().map_while(Result::ok) {
+        let (upstream, left) = (TcpStream::connect(server).unwrap(), Arc::clone(&left));
+        std::thread::spawn(move || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| std::io::copy(&mut &upstream, &mut &client));
+                let sent = std::io::copy(&mut (&client).take(limit), &mut &upstream);
+                let is_more = sent.is_ok_and(|sent| sent == limit);
+                if is_more && left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_err() {
+                    std::io::copy(&mut &client, &mut &upstream).ok();
+                }
+                drop(upstream.shutdown(Shutdown::Both));
+                drop(client.shutdown(Shutdown::Both));
+            });
+        });
+    }
+}
+
+#[test]
+fn a_large_file_is_continued_where_the_connection_was_cut() {
+    const SIZE: u32 = 65 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let bytes: Vec<u8> = (0..SIZE / 4).flat_map(u32::to_le_bytes).collect();
+    write(dir.path(), "large.bin", &bytes);
+    let ingest = |url: &str| {
+        let args = ["ingest", "large.bin", "--workers", "1", "--server", url, "--json"];
+        let output = run(&dir, &args);
+        assert!(output.status.success(), "{}", stderr(&output));
+        json(&output)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let address = server.url.trim_start_matches("http://").to_owned();
+    std::thread::spawn(move || forward(&listener, &address, 2, 25 << 20));
+    let summary = ingest(&url);
+    assert_eq!((&summary["stored"], &summary["failed"]), (&1.into(), &0.into()), "{summary}");
+    let sent = summary["bytes_sent"].as_u64().unwrap();
+    assert!(sent < 20 << 20, "{sent} bytes were sent last");
+    let got = ["files", "get", "default/large.bin", "-o", "got.bin", "--server", &server.url];
+    run_ok(&dir, &got);
+    assert!(std::fs::read(dir.path().join("got.bin")).unwrap() == bytes);
+    assert_eq!(ingest(&server.url)["unchanged"], 1);
+    // The upload is remembered, but its file is gone: it is sent again.
+    run_ok(&dir, &["files", "rm", "default/large.bin", "--server", &server.url]);
+    let again = ingest(&server.url);
+    assert_eq!((&again["stored"], &again["bytes_sent"]), (&1.into(), &SIZE.into()), "{again}");
 }
 
 #[test]

@@ -45,6 +45,7 @@ use file::{First, read_first};
 use frame::{Begin, FrameKind, Header};
 use table::{Entry, State, Table};
 
+use crate::digest::Digest;
 use crate::error::OpenError;
 use crate::options::IntakeOptions;
 use crate::storing::Storing;
@@ -59,6 +60,9 @@ pub const ATTRIBUTES_SIZE_MAX: usize = 32 << 10;
 pub const NOTE_SIZE_MAX: usize = 64;
 /// Maximum number of bytes of a result.
 pub const RESULT_SIZE_MAX: usize = 64 << 10;
+
+/// Name of the attribute that identifies the request which began an upload, if it may be repeated.
+const REQUEST: &str = "request";
 
 /// Limits on unfinished uploads.
 #[derive(Debug, Clone, Copy)]
@@ -328,9 +332,39 @@ impl Uploads {
         self.check(&new)?;
         let inner = Arc::clone(&self.inner);
         let run = move || {
-            let random = |source| UploadError::Io { act: "name", path: inner.dir.clone(), source };
-            let id = UploadId::random().map_err(random)?;
+            let id = inner.random_id()?;
             inner.create(id, new).map(|()| id)
+        };
+        self.inner.blocking("create an upload in", run).await
+    }
+
+    /// Creates an upload, unless the same request did. It is on stable storage when this returns.
+    ///
+    /// * `request`: identifies the request.
+    /// * Returns `None` if the request began another upload than `new`.
+    ///
+    /// # Errors
+    /// As [`Uploads::create`].
+    pub async fn create_once(
+        &self,
+        request: Digest,
+        mut new: NewUpload,
+    ) -> Result<Option<UploadId>, UploadError> {
+        let request = request.to_string();
+        new.attributes.insert(REQUEST.to_owned(), request.clone());
+        self.check(&new)?;
+        let inner = Arc::clone(&self.inner);
+        let run = move || {
+            let _one_at_a_time = inner.naming.lock();
+            if let Some(begun) = inner.table.lock().begun_by(&request) {
+                let known = &begun.begin.new;
+                let is_same = known.kind == new.kind
+                    && known.length == new.length
+                    && known.attributes == new.attributes;
+                return Ok(is_same.then_some(begun.id));
+            }
+            let id = inner.random_id()?;
+            inner.create(id, new).map(|()| Some(id))
         };
         self.inner.blocking("create an upload in", run).await
     }
@@ -406,6 +440,11 @@ impl Inner {
             let source = io::Error::other(error);
             Err(UploadError::Io { act, path: self.dir.clone(), source })
         })
+    }
+
+    fn random_id(&self) -> Result<UploadId, UploadError> {
+        let failed = |source| UploadError::Io { act: "name", path: self.dir.clone(), source };
+        UploadId::random().map_err(failed)
     }
 
     fn create(&self, id: UploadId, new: NewUpload) -> Result<(), UploadError> {

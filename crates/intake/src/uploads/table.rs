@@ -2,7 +2,7 @@
 //!
 //! Invariant: the totals are those of the entries, plus what is admitted and not yet inserted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::file::Tail;
 use super::frame::Begin;
 use super::{
-    NewUpload, Note, UploadError, UploadId, UploadKind, UploadLimits, UploadStatus, meters,
+    NewUpload, Note, REQUEST, UploadError, UploadId, UploadKind, UploadLimits, UploadStatus, meters,
 };
 
 /// How long a damaged file is kept, in milliseconds.
@@ -147,6 +147,8 @@ pub(super) struct Table {
     parts: BTreeSet<(UploadId, u32, UploadId)>,
     /// Finished ones, the oldest first.
     finished: BTreeSet<(u64, UploadId)>,
+    /// Those whose beginning may be repeated, by their [`REQUEST`].
+    requests: HashMap<String, UploadId>,
     open_count: usize,
     parts_count: usize,
     reserved: u64,
@@ -160,6 +162,7 @@ impl Table {
             damaged: BTreeMap::new(),
             parts: BTreeSet::new(),
             finished: BTreeSet::new(),
+            requests: HashMap::new(),
             open_count: 0,
             parts_count: 0,
             reserved: 0,
@@ -210,6 +213,9 @@ impl Table {
         let (id, kind) = (entry.id, entry.begin.new.kind);
         if let UploadKind::Part { group, number } = kind {
             self.parts.insert((group, number, id));
+        }
+        if let Some(request) = entry.begin.new.attributes.get(REQUEST) {
+            self.requests.insert(request.clone(), id);
         }
         {
             let shown = entry.shown.lock();
@@ -287,7 +293,13 @@ impl Table {
         if self.entries.remove(&entry.id).is_none() {
             return;
         }
-        let kind = entry.begin.new.kind;
+        let Begin { new, .. } = &entry.begin;
+        if let Some(request) = new.attributes.get(REQUEST)
+            && self.requests.get(request) == Some(&entry.id)
+        {
+            self.requests.remove(request);
+        }
+        let kind = new.kind;
         if let UploadKind::Part { group, number } = kind {
             self.parts.remove(&(group, number, entry.id));
         }
@@ -308,6 +320,11 @@ impl Table {
                 None => Err(UploadError::NotFound { id }),
             },
         }
+    }
+
+    /// The upload that a request began.
+    pub(super) fn begun_by(&self, request: &str) -> Option<&Arc<Entry>> {
+        self.entries.get(self.requests.get(request)?)
     }
 
     /// Up to `limit` uploads that are no parts, by id, after `after`.
