@@ -19,7 +19,7 @@ use forebay_intake::documents::decide::Wish;
 use forebay_intake::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
 use forebay_intake::request::{Fingerprint, RequestKey};
 use forebay_intake::upload::Upload;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use multer::Field;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -29,7 +29,9 @@ use super::body::PacedBody;
 use super::content::Content;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::{Keyed, bad_option, claim, problem, remember, replayed, request_key};
+use super::{
+    Keyed, bad_option, claim, problem, query, remember, replayed, request_key, unknown_option,
+};
 
 /// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
@@ -44,7 +46,7 @@ const STAGED_COST: usize = 128 << 10;
 
 pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match ingest_parts(&intake, &parts.headers, body).await {
+    match ingest_parts(&intake, &parts.uri, &parts.headers, body).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
@@ -52,10 +54,12 @@ pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Re
 
 async fn ingest_parts(
     intake: &Intake,
+    uri: &Uri,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, IntakeError> {
     let key = request_key(headers)?;
+    let namespace = namespace_of(uri)?;
     let body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     if body.has_digest() {
         // Parts are stored before the end is known.
@@ -66,12 +70,12 @@ async fn ingest_parts(
     }
     let keyed = claim(intake, headers).await?;
     if let Keyed::Answered { fingerprint, status, answer } = keyed {
-        return match fingerprint_of(headers, body).await? == fingerprint {
+        return match fingerprint_of(namespace.as_ref(), headers, body).await? == fingerprint {
             true => Ok(replayed(status, answer)),
             false => Err(IntakeError::KeyReused),
         };
     }
-    let mut batch = Batch::new(intake.clone(), key);
+    let mut batch = Batch::new(intake.clone(), key, namespace);
     let received = batch.receive(headers, body).await;
     if let Err(error) = &received
         && batch.slots.iter().all(|slot| matches!(slot, Slot::Held))
@@ -94,12 +98,37 @@ async fn ingest_parts(
     Ok(super::json(status, answer))
 }
 
+/// The namespace that the query names, if it does.
+fn namespace_of(uri: &Uri) -> Result<Option<Namespace>, IntakeError> {
+    let mut namespace = None;
+    for (name, value) in query(uri) {
+        if name != "namespace" {
+            return Err(unknown_option(&name, "namespace"));
+        }
+        if namespace.replace(Namespace::parse(&value)?).is_some() {
+            return Err(bad_option("namespace", "given once"));
+        }
+    }
+    Ok(namespace)
+}
+
+/// The fingerprint of a batch before its parts.
+fn begin_fingerprint(namespace: Option<&Namespace>) -> Fingerprint {
+    match namespace {
+        None => Fingerprint::of(&[b"POST", b"/v1/ingest"]),
+        Some(namespace) => {
+            Fingerprint::of(&[b"POST", b"/v1/ingest", namespace.as_str().as_bytes()])
+        }
+    }
+}
+
 /// The fingerprint of a batch that was answered before. Nothing is stored.
 async fn fingerprint_of(
+    namespace: Option<&Namespace>,
     headers: &HeaderMap,
     body: Content<PacedBody>,
 ) -> Result<Digest, IntakeError> {
-    let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
+    let mut print = begin_fingerprint(namespace);
     let mut multipart = open(headers, body)?;
     while let Some(field) = multipart.next_field().await.map_err(failed)? {
         Part::new(field, true)?.finish(&mut print).await?;
@@ -128,12 +157,12 @@ enum Slot {
 }
 
 impl Batch {
-    fn new(intake: Intake, key: Option<RequestKey>) -> Self {
+    fn new(intake: Intake, key: Option<RequestKey>, namespace: Option<Namespace>) -> Self {
         Self {
             intake,
             key,
-            print: Fingerprint::of(&[b"POST", b"/v1/ingest"]),
-            namespace: None,
+            print: begin_fingerprint(namespace.as_ref()),
+            namespace,
             settings: Settings::default(),
             slots: Vec::new(),
             held: Vec::new(),

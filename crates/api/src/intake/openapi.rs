@@ -16,7 +16,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::BatchAnswer;
 use super::{document, schema, search};
-use crate::describe::{Kind, Operation, Routes, header};
+use crate::describe::{Kind, Operation, Routes, header, query};
 use crate::jobs::accepts_jobs;
 
 const FILES: &str =
@@ -139,7 +139,12 @@ fn ingest() -> Operation {
 
 /// Describes that an operation takes a batch.
 pub(crate) fn with_form(operation: Operation) -> Operation {
-    operation.parameter(idempotency_key()).takes_form::<Form>("Parts are stored as they arrive")
+    let namespace =
+        "The namespace of the parts, which may also be a field; required of a limited key";
+    operation
+        .parameter(idempotency_key())
+        .parameter(query("namespace", Kind::Text, namespace))
+        .takes_form::<Form>("Parts are stored as they arrive")
 }
 
 #[cfg(test)]

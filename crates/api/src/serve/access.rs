@@ -2,7 +2,7 @@
 //!
 //! Limited keys are checked here, in one place, by path and query alone. What a route reads or
 //! changes must therefore be in its path or in the one parameter named here. If it is not (a
-//! file by its id, a batch whose namespaces are in its body), a limited key is refused. There are three
+//! file by its id, a batch whose namespace is in its body alone), a limited key is refused. There are three
 //! exceptions, whose routes compare: uploads, with the namespace that is in a header or in the upload's
 //! record; copying, moving and deleting several files, with the namespaces in the body; and one job, with
 //! the resource of the request that it carries out.
@@ -26,6 +26,8 @@ enum Subject<'a> {
     /// What every key for some resource of the area may read, such as a signed checkpoint. It has no
     /// content of any resource, at most hashes.
     Common(Area),
+    /// Files and documents of a namespace: a batch.
+    Batch(Cow<'a, str>),
     /// The collection of uploads: to begin one, or to ask what the server supports. Listing them shows
     /// those of every namespace.
     Uploads,
@@ -84,6 +86,9 @@ fn names(grant: &Grant, subject: &Subject<'_>) -> bool {
         Subject::One(area, name) => grant.permits(*area, name),
         Subject::Both(area, name, other) => {
             grant.permits(*area, name) && grant.permits(*area, other)
+        }
+        Subject::Batch(name) => {
+            grant.permits(Area::Files, name) && grant.permits(Area::Documents, name)
         }
         _ => false,
     }
@@ -156,6 +161,13 @@ fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
             Subject::Named
         }
         ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
+        // The body may name no other namespace than the query.
+        ("ingest", None | Some("async"), None) if *method == Method::POST => {
+            match by_parameter(uri, Area::Files, "namespace") {
+                Subject::One(_, name) => Subject::Batch(name),
+                _ => Subject::Everything,
+            }
+        }
         ("namespaces", Some(namespace), None) => one(Area::Files, namespace),
         ("uploads", None, None) => Subject::Uploads,
         ("uploads", Some(_), None) => Subject::Upload,
@@ -333,6 +345,7 @@ mod tests {
             match subject(method, &uri) {
                 Subject::One(area, name) => format!("{area:?}:{name}"),
                 Subject::Both(area, name, other) => format!("{area:?}:{name}, {other}"),
+                Subject::Batch(name) => format!("batch:{name}"),
                 Subject::Common(area) => format!("{area:?}"),
                 Subject::Uploads => "uploads".to_owned(),
                 Subject::Upload => "upload".to_owned(),
@@ -349,6 +362,15 @@ mod tests {
         assert_eq!(of(&Method::POST, "/v1/jobs/0123"), "everything");
         assert_eq!(of(&Method::DELETE, "/v1/jobs/0123"), "everything");
         assert_eq!(of(&Method::POST, "/v1/files/copy"), "named");
+        for (target, about) in [
+            ("/v1/ingest?namespace=in", "batch:in"),
+            ("/v1/ingest/async?priority=low&namespace=in", "batch:in"),
+            ("/v1/ingest", "everything"),
+            ("/v1/ingest?namespace=in&namespace=in", "everything"),
+            ("/v1/ingest/x?namespace=in", "everything"),
+        ] {
+            assert_eq!(of(&Method::POST, target), about, "{target}");
+        }
         assert_eq!(of(&Method::POST, "/v1/files/delete"), "named");
         assert_eq!(of(&Method::POST, "/v1/files/delete/x"), "Files:delete");
         assert_eq!(of(&Method::DELETE, "/v1/inventories/daily/build"), "Inventories:daily");

@@ -129,11 +129,13 @@ fn a_damaged_key_file_stops_the_start() {
     assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
 }
 
-/// A server, a key without limits, and one that is limited to the files of one namespace.
+/// A server, a key without limits, one that is limited to the files of one namespace, and one that is limited to
+/// its files and documents.
 struct Limited {
     server: Server,
     all: String,
     mine: String,
+    both: String,
     _dir: tempfile::TempDir,
 }
 
@@ -147,11 +149,24 @@ impl Limited {
             made["key"].as_str().unwrap().to_owned()
         };
         let (all, mine) = (key(&["--name", "all"]), key(&["--name", "mine", "--only", "files:in"]));
-        Self { server: Server::start(&dir, &[]), all, mine, _dir: dir }
+        let both = key(&["--name", "both", "--only", "files:in", "--only", "documents:in"]);
+        Self { server: Server::start(&dir, &[]), all, mine, both, _dir: dir }
     }
 
     fn ask(&self, key: &str, method: &str, target: &str, body: &str) -> (u16, Value) {
+        self.ask_as(key, "text/plain", method, target, body)
+    }
+
+    fn ask_as(
+        &self,
+        key: &str,
+        kind: &str,
+        method: &str,
+        target: &str,
+        body: &str,
+    ) -> (u16, Value) {
         let request = ureq::http::Request::builder()
+            .header("content-type", kind)
             .method(method)
             .uri(format!("{}{target}", self.server.url))
             .header("x-api-key", key)
@@ -203,6 +218,59 @@ fn a_limited_key_changes_several_files_of_its_namespace_and_no_others() {
     assert_eq!(ask("POST", "/v1/files/move", &pair("in/c", "in/d")), 200);
     assert_eq!(ask("POST", "/v1/files/change", &files(&["in/d"])), 200);
     assert_eq!(ask("POST", "/v1/files/delete", &files(&["in/d"])), 200);
+}
+
+#[test]
+fn a_limited_key_sends_batches_to_its_namespace_and_to_no_other() {
+    let house = Limited::new();
+    let form = |namespace: &str, name: &str| {
+        let field = match namespace {
+            "" => String::new(),
+            namespace => format!(
+                "--b\r\ncontent-disposition: form-data; name=namespace\r\n\r\n{namespace}\r\n"
+            ),
+        };
+        format!(
+            "{field}--b\r\ncontent-disposition: form-data; name=f; filename={name}\r\n\r\n\
+             {{\"a\":\"{name} {namespace}\"}}\r\n--b--\r\n"
+        )
+    };
+    let send = |key: &str, target: &str, body: &str| {
+        house.ask_as(key, "multipart/form-data; boundary=b", "POST", target, body)
+    };
+    let mine = "/v1/ingest?namespace=in";
+    for (key, target) in [
+        // The documents are those of another area.
+        (&house.mine, mine),
+        (&house.both, "/v1/ingest"),
+        (&house.both, "/v1/ingest/async"),
+        (&house.both, "/v1/ingest?namespace=out"),
+        (&house.both, "/v1/ingest?namespace=in&namespace=out"),
+        (&house.both, "/v1/ingest?async=true"),
+    ] {
+        let (status, answer) = send(key, target, &form("in", "a.json"));
+        assert_eq!((status, &answer["error"]["code"]), (403, &"key_limit".into()), "{target}");
+    }
+    for after in ["", "in"] {
+        let (status, answer) = send(&house.both, mine, &form(after, &format!("a{after}.json")));
+        assert_eq!((status, &answer["namespace"]), (201, &"in".into()), "{answer}");
+    }
+    let (status, answer) = send(&house.both, mine, &form("out", "b.json"));
+    assert_eq!((status, &answer["error"]["code"]), (400, &"field".into()), "{answer}");
+    for target in ["/v1/ingest?namespace=in&async=true", "/v1/ingest/async?namespace=in"] {
+        for (namespace, expected) in [("", "completed"), ("out", "failed")] {
+            let (status, job) = send(&house.both, target, &form(namespace, "c.json"));
+            let url = job["url"].as_str().unwrap_or_default().to_owned();
+            assert_eq!(status, 202, "{job}");
+            assert_eq!(house.ask(&house.both, "GET", &format!("{url}/events"), "").0, 200);
+            let (_, job) = house.ask(&house.both, "GET", &url, "");
+            assert_eq!(job["status"], expected, "{job}");
+        }
+    }
+    let (_, files) = house.ask(&house.all, "GET", "/v1/files?namespace=out", "");
+    assert_eq!(files["files"], serde_json::json!([]), "{files}");
+    let other = "/v1/ingest?namespaces=in";
+    assert_eq!(send(&house.all, other, &form("in", "d.json")).0, 400);
 }
 
 #[test]
