@@ -4,6 +4,7 @@ use forebay_base::waiting::Waiting;
 
 use crate::Intake;
 use crate::catalogue::{FileFilter, FileRecord, FileStatistics, SharedContent};
+use crate::digest::Digest;
 use crate::error::IntakeError;
 
 /// Names shown of a content.
@@ -36,10 +37,17 @@ impl Intake {
     /// The `limit` contents whose further copies would take the most space, the largest first. Reads the
     /// whole table of contents.
     ///
+    /// * `after`: bytes saved and digest of the content that precedes them; `None`: the first ones.
+    ///
     /// # Errors
     /// [`IntakeError`] if the catalogue cannot be queried.
-    pub async fn duplicates(&self, limit: usize) -> Result<Vec<Duplicate>, IntakeError> {
-        let contents = self.long_listing(move |shared| shared.reader.most_shared(limit)).await?;
+    pub async fn duplicates(
+        &self,
+        limit: usize,
+        after: Option<(u64, Digest)>,
+    ) -> Result<Vec<Duplicate>, IntakeError> {
+        let contents =
+            self.long_listing(move |shared| shared.reader.most_shared(limit, after)).await?;
         let mut duplicates = Vec::with_capacity(contents.len());
         for content in contents {
             let digest = Some(content.blob.digest);

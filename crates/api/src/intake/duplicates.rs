@@ -3,12 +3,13 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, to_json};
+use forebay_intake::digest::Digest;
 use forebay_intake::{Intake, IntakeError};
 use http::Uri;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{json, page_limit, problem, query, unknown_option};
+use super::{bad_option, json, page_limit, problem, query, unknown_option};
 
 /// Contents in an answer by default.
 const PAGE: usize = 100;
@@ -33,6 +34,8 @@ pub(super) struct DuplicateContent<'a> {
 pub(super) struct DuplicateReport<'a> {
     /// The contents, those that save the most space first.
     contents: Vec<DuplicateContent<'a>>,
+    /// Where the next page begins; null on the last.
+    next_cursor: Option<String>,
 }
 
 pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Response {
@@ -43,14 +46,22 @@ pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Resp
 }
 
 async fn report(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
-    let mut limit = PAGE;
+    let (mut limit, mut after) = (PAGE, None);
     for (name, value) in query(uri) {
         match name.as_str() {
             "limit" => limit = page_limit(&value)?,
-            _ => return Err(unknown_option(&name, "limit")),
+            "cursor" => {
+                let place = place(&value);
+                after = Some(place.ok_or_else(|| bad_option("cursor", "a next_cursor"))?);
+            }
+            _ => return Err(unknown_option(&name, "limit, cursor")),
         }
     }
-    let found = intake.duplicates(limit).await?;
+    let mut found = intake.duplicates(limit + 1, after).await?;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| has_more).map(|last| &last.content);
+    let next_cursor = last.map(|last| format!("{}.{}", last.saved_bytes(), last.blob.digest));
     let contents = found.iter().map(|duplicate| DuplicateContent {
         sha256: duplicate.content.blob.digest.to_hex(),
         size: duplicate.content.blob.size,
@@ -58,5 +69,11 @@ async fn report(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
         saved_bytes: duplicate.content.saved_bytes(),
         files: duplicate.files.iter().map(FileAnswer::of).collect(),
     });
-    Ok(json(200, to_json(&DuplicateReport { contents: contents.collect() })))
+    Ok(json(200, to_json(&DuplicateReport { contents: contents.collect(), next_cursor })))
+}
+
+/// The content after which a page begins: the bytes that it saves, and its digest.
+fn place(cursor: &str) -> Option<(u64, Digest)> {
+    let (saved_bytes, digest) = cursor.split_once('.')?;
+    Some((saved_bytes.parse().ok()?, Digest::from_hex(digest)?))
 }

@@ -34,6 +34,9 @@ pub(super) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
         out::json(&found)?;
     } else {
         lines(&found).iter().try_for_each(out::line)?;
+        if !found["next_cursor"].is_null() {
+            out::note("there are more contents; --limit lists up to 1000");
+        }
     }
     Ok(Exit::Ok)
 }

@@ -93,9 +93,15 @@ impl CatalogueReader {
 
     /// The `limit` contents whose further copies would take the most space, the largest first.
     ///
+    /// * `after`: bytes saved and digest of the content that precedes them; `None`: the first ones.
+    ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said, or which row is damaged.
-    pub fn most_shared(&self, limit: usize) -> Result<Vec<SharedContent>, CatalogueError> {
+    pub fn most_shared(
+        &self,
+        limit: usize,
+        after: Option<(u64, Digest)>,
+    ) -> Result<Vec<SharedContent>, CatalogueError> {
         self.ask("look for duplicates", |connection| {
             // A condition in SQL would pass over a row whose count was altered.
             let mut statement = connection.prepare(&format!("SELECT {BLOB_COLUMNS} FROM blobs"))?;
@@ -110,7 +116,11 @@ impl CatalogueReader {
                     continue;
                 }
                 let digest = content.blob.digest;
-                found.push(Reverse((content.saved_bytes(), digest)));
+                let place = (content.saved_bytes(), digest);
+                if after.is_some_and(|after| place >= after) {
+                    continue;
+                }
+                found.push(Reverse(place));
                 contents.insert(digest, content);
                 if found.len() > limit
                     && let Some(Reverse((_, least))) = found.pop()

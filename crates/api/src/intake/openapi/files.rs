@@ -334,6 +334,7 @@ pub(super) fn duplicates() -> Operation {
     let summary = "List the contents with several names that save the most space";
     Operation::new("files", "list_duplicates", summary)
         .parameter(query("limit", LIMIT, "Maximum number of contents; the default is 100"))
+        .parameter(query("cursor", Kind::Text, "The next_cursor of an earlier page"))
         .json::<DuplicateReport<'static>>(200, "The contents, each with some of its names")
         .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
 }

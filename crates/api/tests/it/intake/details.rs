@@ -301,6 +301,13 @@ async fn a_namespace_is_added_up_and_contents_with_several_names_are_reported() 
     assert_eq!(names.collect::<Vec<_>>(), ["c.txt", "a.txt", "b.txt"]);
     let first = house.get("/v1/files/duplicates?limit=1").await.json();
     assert_eq!(first["contents"], json!([contents[0]]));
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let page = house.get(&format!("/v1/files/duplicates?limit=1&cursor={cursor}")).await.json();
+    assert_eq!(page, json!({"contents": [contents[1]], "next_cursor": null}));
+    for wrong in ["x", "1", "1.zz", "-1.00"] {
+        let refused = house.get(&format!("/v1/files/duplicates?cursor={wrong}")).await;
+        assert_eq!(refused.error().0, 400, "{wrong}");
+    }
 }
 
 #[tokio::test]
