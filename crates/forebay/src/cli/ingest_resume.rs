@@ -82,9 +82,12 @@ impl Large<'_> {
             self.remove(&upload)?;
             upload = self.begin(&metadata)?;
         }
+        let Some(rest) = size.checked_sub(upload.offset) else {
+            let text = "the server has more bytes of the upload than the file has";
+            return Err(Unsent::Local(io::Error::other(text)));
+        };
         let mut from = Hashed::new(file.take(size));
         io::copy(&mut from.by_ref().take(upload.offset), &mut io::sink())?;
-        let rest = size - upload.offset;
         let request = self
             .request(Method::PATCH, &upload.path)
             .header("content-type", "application/offset+octet-stream")
