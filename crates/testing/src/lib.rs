@@ -1,4 +1,5 @@
-//! Real servers for tests: started in temporary directories, removed after the test.
+//! Real servers for tests: started in temporary directories, removed after the test. Directories
+//! in memory for those that need no server.
 //!
 //! Only tests depend on this crate, and it is written like one: failures panic with the reason.
 //!
@@ -58,6 +59,23 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
+}
+
+/// Free space below which a directory in memory is not used: all tests of a process share it.
+const MEMORY_MIN: u64 = 512 << 20;
+
+/// Creates a directory in memory, or on the disk if memory has too little space: for tests that
+/// sync often and do not measure the disk.
+///
+/// # Panics
+/// If it cannot be created.
+#[must_use]
+pub fn memory_directory() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let has_space = rustix::fs::statvfs(memory)
+        .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= MEMORY_MIN);
+    let inside = has_space.then(|| tempfile::tempdir_in(memory).ok()).flatten();
+    inside.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 /// Prints a message about a skipped test, or about what a test leaves behind.

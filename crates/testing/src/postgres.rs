@@ -228,6 +228,9 @@ impl Postgres {
                 "wal_level=logical",
                 "-c",
                 "autovacuum=off",
+                // In the data directory, which is removed: a killed server leaves its memory.
+                "-c",
+                "dynamic_shared_memory_type=mmap",
             ])
             .stdout(Stdio::null())
             .stderr(log)

@@ -56,7 +56,13 @@ const ROOMS: [Room; 24] = [
     Room {
         name: "forebay-objects",
         floor: 3,
-        below: &["forebay-base", "forebay-pgcopy", "forebay-parquet", "forebay-sdk"],
+        below: &[
+            "forebay-base",
+            "forebay-testing",
+            "forebay-pgcopy",
+            "forebay-parquet",
+            "forebay-sdk",
+        ],
     },
     Room {
         name: "forebay-connectors",
@@ -84,7 +90,13 @@ const ROOMS: [Room; 24] = [
     Room {
         name: "forebay-intake",
         floor: 5,
-        below: &["forebay-base", "forebay-log", "forebay-sink", "forebay-sqlite"],
+        below: &[
+            "forebay-base",
+            "forebay-testing",
+            "forebay-log",
+            "forebay-sink",
+            "forebay-sqlite",
+        ],
     },
     Room {
         name: "forebay-pipeline",
@@ -103,6 +115,7 @@ const ROOMS: [Room; 24] = [
         floor: 6,
         below: &[
             "forebay-base",
+            "forebay-testing",
             "forebay-sink",
             "forebay-sdk",
             "forebay-objects",

@@ -31,22 +31,14 @@ use tempfile::TempDir;
 use crate::edits::request_in;
 use crate::requests::receive;
 
+pub(crate) use forebay_testing::memory_directory as directory;
+
 pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
 pub(crate) const DOCUMENTS: &str = "documents.sqlite";
 /// 2026-01-02T03:04:05Z.
 const NOW_MS: u64 = 1_767_323_045_000;
 /// A request whose answer is remembered.
 const KEY: &[u8] = b"a key";
-
-/// A directory in memory if the machine has one: these tests do not measure the disk.
-pub(crate) fn directory() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        tempfile::tempdir_in(memory).unwrap()
-    } else {
-        tempfile::tempdir().unwrap()
-    }
-}
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)

@@ -1,6 +1,5 @@
 //! An intake in its own directory, and requests to its routes without a socket.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -16,18 +15,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
+pub(crate) use forebay_testing::memory_directory as directory;
+
 /// 2026-01-02T03:04:05Z.
 pub(crate) const NOW_MS: u64 = 1_767_323_045_000;
-
-/// A directory in memory if the machine has one: these tests do not measure the disk.
-pub(crate) fn directory() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        tempfile::tempdir_in(memory).unwrap()
-    } else {
-        tempfile::tempdir().unwrap()
-    }
-}
 
 /// Opens the intake kept in `options.dir`.
 pub(crate) fn open(options: IntakeOptions, fs: Arc<dyn FileSystem>) -> (Intake, StartReport) {

@@ -14,6 +14,8 @@ use forebay_sdk::settings::{TargetSettings, WriteMode};
 use forebay_sdk::{Batch, Rows, acceptance};
 use serde_json::json;
 
+pub(super) use forebay_testing::memory_directory as scratch;
+
 use super::super::disk::Disk;
 use super::super::format::Layout;
 use super::super::ledger::is_ours;
@@ -265,11 +267,6 @@ impl Trial {
             assert!(store.list(room).await.unwrap().is_empty(), "{room:?} has files");
         }
     }
-}
-
-/// A directory in memory, where there is one: every step of every load is synced.
-pub(super) fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
 /// Loads twice, with every step of the second load failing in its turn.
