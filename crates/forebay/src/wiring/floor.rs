@@ -1,8 +1,13 @@
 //! The baseline: the same server with a route that reads a body, responds, and does nothing else.
 //!
 //! It shows the cost of HTTP itself on this machine; the difference to it is the cost of storing.
+//! A second route collects the body in memory and then writes it to one file: what a server does
+//! that does not store bytes as they arrive.
 
+use std::fs::File;
 use std::future::Future;
+use std::io::Write as _;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -21,11 +26,14 @@ const ANSWER: &str = "{\"status\":\"stored\",\"id\":\"0000000000000000\"}";
 
 /// Opens the baseline instead of the real subsystems.
 #[expect(clippy::unnecessary_wraps, reason = "the same signature as opening real subsystems")]
-pub(crate) fn open(_config: &Config, _ports: &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
-    Ok(vec![Arc::new(Floor)])
+pub(crate) fn open(config: &Config, _ports: &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
+    Ok(vec![Arc::new(Floor { file: config.process.data.join("buffered").into() })])
 }
 
-struct Floor;
+struct Floor {
+    /// Where the body of the last buffered request is.
+    file: Arc<Path>,
+}
 
 impl Subsystem for Floor {
     fn name(&self) -> &'static str {
@@ -33,7 +41,10 @@ impl Subsystem for Floor {
     }
 
     fn router(&self) -> Router {
-        Router::new().route("/v1/files/{namespace}/{*name}", put(read_and_answer))
+        let file = self.file.clone();
+        Router::new()
+            .route("/v1/files/{namespace}/{*name}", put(read_and_answer))
+            .route("/v1/buffered", put(move |request| buffer_and_write(file.clone(), request)))
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {
@@ -57,7 +68,33 @@ async fn read_and_answer(request: Request<Body>) -> Response {
         size += frame.data_ref().map_or(0, bytes::Bytes::len);
     }
     std::hint::black_box(size);
-    let mut response = Response::new(Body::from(ANSWER));
-    *response.status_mut() = StatusCode::CREATED;
+    answer(StatusCode::CREATED, ANSWER.into())
+}
+
+async fn buffer_and_write(file: Arc<Path>, request: Request<Body>) -> Response {
+    let written = async {
+        let mut body = request.into_body();
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.map_err(std::io::Error::other)?.into_data() {
+                bytes.extend_from_slice(&data);
+            }
+        }
+        tokio::task::spawn_blocking(move || {
+            let mut file = File::create(file)?;
+            file.write_all(&bytes)?;
+            file.sync_data()
+        })
+        .await?
+    };
+    match written.await {
+        Ok(()) => answer(StatusCode::CREATED, ANSWER.into()),
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn answer(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
     response
 }

@@ -9,6 +9,7 @@
 pub mod cache;
 mod client;
 mod disk;
+mod documents;
 pub mod events;
 mod intake;
 pub mod inventory;

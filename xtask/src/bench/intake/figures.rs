@@ -1,7 +1,7 @@
 //! What each figure of the intake is.
 
 /// What each figure is: what was counted or timed. Rates are medians over rounds.
-pub(in crate::bench) const FIGURES: [(&str, &str); 85] = [
+pub(in crate::bench) const FIGURES: [(&str, &str); 90] = [
     ("sha256_mb_per_s", "million bytes per second through SHA-256, 64 MiB at once, one thread"),
     ("sha256_1kb_us", "SHA-256 of 1 KiB, median of 201"),
     ("sha256_10kb_us", "SHA-256 of 10 KiB, median of 201"),
@@ -57,6 +57,11 @@ pub(in crate::bench) const FIGURES: [(&str, &str); 85] = [
         "upload_1g_peak_growth_mib",
         "memory of the server at its peak during that upload, less that before it",
     ),
+    (
+        "buffered_1g_mib_per_s",
+        "the same file to a route that collects the body in memory, then writes and flushes it",
+    ),
+    ("buffered_1g_peak_growth_mib", "memory that takes at its peak"),
     ("upload_size_mib", "size of that file"),
     (
         "search_indexed_files_per_s",
@@ -104,6 +109,15 @@ pub(in crate::bench) const FIGURES: [(&str, &str); 85] = [
     ("documents_batch_10_us", "request of 10 documents, median of 100"),
     ("documents_batch_100_us", "request of 100 documents, median of 100"),
     ("documents_batch_1000_us", "request of 1,000 documents, median of 100"),
+    (
+        "documents_single_per_s",
+        "documents per second, acknowledged and shown, one a request on one connection",
+    ),
+    (
+        "documents_ordered_per_s",
+        "the same in requests of 1,000, one after another on one connection",
+    ),
+    ("documents_unordered_per_s", "the same requests over four connections at once, in any order"),
     ("fdatasync_p99_us", "99th percentile of an append of 4 KiB and its flush"),
     (
         "put_4k_beside_1g_p50_us",
