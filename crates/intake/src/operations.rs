@@ -32,7 +32,7 @@ use crate::names::Namespace;
 use crate::options::IntakeLimits;
 use crate::pending::{NameKey, Queued};
 use crate::request::Claim;
-use crate::rules::Subject;
+use crate::rules::{Sender, Subject};
 use crate::shared::NeededSince;
 use crate::upload::{self, FileBytes, Source, Upload};
 
@@ -53,6 +53,8 @@ pub struct NewFile {
     pub idempotency: Option<IdempotencyRecord>,
     /// Whether a routing rule may choose the namespace, since the request names none.
     pub is_routed: bool,
+    /// Where it comes from.
+    pub sender: Sender,
 }
 
 /// A file that was found.
@@ -137,6 +139,7 @@ impl Intake {
     /// Applies the first routing rule that matches.
     fn routed(&self, mut new: NewFile, size: u64) -> Result<NewFile, IntakeError> {
         let subject = Subject {
+            sender: new.sender,
             name: new.key.1.as_str(),
             namespace: new.key.0.as_str(),
             mime: new.classified.mime,

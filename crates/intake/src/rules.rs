@@ -1,4 +1,4 @@
-//! Routing rules: what becomes of a new file by its name, type, size and namespace.
+//! Routing rules: what becomes of a new file by its name, type, size, namespace and sender.
 //!
 //! ```text
 //! name=*.log size_min=10MiB -> namespace=archive tag.kind=log keep=30d
@@ -41,9 +41,46 @@ pub struct RuleError {
     pub reason: String,
 }
 
+/// Size of the id of an API key.
+pub const KEY_ID_SIZE: usize = 12;
+
+/// How a new file was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// In a request of the HTTP API, or a job made of one.
+    #[default]
+    Http,
+    /// As a resumable upload.
+    Tus,
+    /// Over the S3-compatible API.
+    S3,
+}
+
+impl Protocol {
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "http" => Some(Self::Http),
+            "tus" => Some(Self::Tus),
+            "s3" => Some(Self::S3),
+            _ => None,
+        }
+    }
+}
+
+/// Where a new file comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// How it was sent.
+    pub protocol: Protocol,
+    /// Id of the API key of the request, if it has one.
+    pub key: Option<[u8; KEY_ID_SIZE]>,
+}
+
 /// What rules see of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
+    /// Where it comes from.
+    pub sender: Sender,
     /// Its name.
     pub name: &'a str,
     /// The namespace that the request names, or the default.
@@ -70,6 +107,8 @@ struct Conditions {
     name: Option<Pattern>,
     mime: Option<Pattern>,
     from: Option<Pattern>,
+    key: Option<Pattern>,
+    protocol: Option<Protocol>,
     category: Option<Category>,
     size_min: Option<u64>,
     size_max: Option<u64>,
@@ -89,6 +128,12 @@ impl Conditions {
             "name" => once(&mut self.name, key, pattern(value)?),
             "type" => once(&mut self.mime, key, pattern(value)?),
             "from" => once(&mut self.from, key, pattern(value)?),
+            "key" => once(&mut self.key, key, pattern(value)?),
+            "protocol" => {
+                let protocol = Protocol::parse(value);
+                let unknown = || format!("{value:?} is not a protocol; known are http, tus and s3");
+                once(&mut self.protocol, key, protocol.ok_or_else(unknown)?)
+            }
             "category" => {
                 let category = Category::parse(value);
                 let unknown = || format!("{value:?} is not a category");
@@ -97,7 +142,8 @@ impl Conditions {
             "size_min" => once(&mut self.size_min, key, size(value)?),
             "size_max" => once(&mut self.size_max, key, size(value)?),
             _ => Err(format!(
-                "unknown condition {key:?}; known are name, type, category, from, size_min and size_max"
+                "unknown condition {key:?}; known are name, type, category, from, key, protocol, \
+                 size_min and size_max"
             )),
         }
     }
@@ -106,7 +152,11 @@ impl Conditions {
         let fits = |pattern: &Option<Pattern>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches_with(text, MatchOptions::new()))
         };
+        // A file that was sent without a key has none that matches.
+        let key = subject.sender.key.as_ref().and_then(|id| std::str::from_utf8(id).ok());
         self.category.is_none_or(|category| category == subject.category)
+            && self.protocol.is_none_or(|protocol| protocol == subject.sender.protocol)
+            && (self.key.is_none() || key.is_some_and(|key| fits(&self.key, key)))
             && self.size_min.is_none_or(|least| subject.size >= least)
             && self.size_max.is_none_or(|most| subject.size <= most)
             && fits(&self.from, subject.namespace)
@@ -268,7 +318,17 @@ mod tests {
 
     fn subject(name: &str) -> Subject<'_> {
         let category = Category::Image;
-        Subject { name, namespace: "default", mime: "image/png", category, size: 2_048 }
+        let sender = Sender { protocol: Protocol::Tus, key: Some(*b"0123456789ab") };
+        Subject { sender, name, namespace: "default", mime: "image/png", category, size: 2_048 }
+    }
+
+    #[test]
+    fn a_file_that_was_sent_without_a_key_matches_no_key() {
+        let rules = Rules::new(vec![rule("key=* -> keep=1d")]).unwrap();
+        let sent = subject("x");
+        assert!(rules.first(&sent).is_some());
+        let without = Subject { sender: Sender { key: None, ..sent.sender }, ..sent };
+        assert_eq!(rules.first(&without), None);
     }
 
     #[test]
@@ -285,6 +345,8 @@ mod tests {
             "type=image/*",
             "category=image",
             "from=default",
+            "key=0123456789ab",
+            "key=0123* protocol=tus",
             "size_min=2KiB size_max=2048",
             "name=*.png type=image/png category=image from=d* size_min=1",
         ] {
@@ -296,6 +358,9 @@ mod tests {
             "type=text/*",
             "category=text",
             "from=other",
+            "key=1123456789ab",
+            "protocol=http",
+            "protocol=s3",
             "size_min=2049",
             "size_max=2047",
             "name=*.png type=text/*",

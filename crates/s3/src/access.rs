@@ -5,6 +5,7 @@
 //! buckets only, as the source of a copy too ([`Caller::may_read`]).
 
 use forebay_api::keys::{Area, Grant, Scope};
+use forebay_intake::rules::{Protocol, Sender};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -17,6 +18,11 @@ use crate::credentials::Credentials;
 pub(crate) struct Caller(Grant);
 
 impl Caller {
+    /// Returns where an object comes from that it sends.
+    pub(crate) fn sender(caller: Option<&Self>) -> Sender {
+        Sender { protocol: Protocol::S3, key: caller.map(|caller| caller.0.id) }
+    }
+
     /// Returns whether the key may use a bucket at all.
     pub(crate) fn reaches(&self, bucket: &str) -> bool {
         self.0.permits(Area::Files, bucket)

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 
 use forebay_intake::attributes::Attributes;
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::uploads::{NewUpload, UploadError, UploadId, UploadKind, UploadStatus};
 use forebay_intake::{Condition, FileCopy, NameKey, Put, StoredFile};
@@ -376,6 +377,7 @@ impl Service {
             attributes: self.assembled_attributes(&group, &parts, &etag, checksum.as_ref())?,
             condition,
             size,
+            sender: Caller::sender(caller),
         };
         let whole = match whole_copy(&parts) {
             Some(whole) => {
@@ -489,7 +491,7 @@ impl Service {
     }
 
     async fn assemble(&self, object: Assembled, parts: Vec<Part>) -> S3Result<Put> {
-        let Assembled { key, attributes, condition, size } = object;
+        let Assembled { key, attributes, condition, size, sender } = object;
         let mut pieces = Vec::with_capacity(parts.len());
         for part in parts {
             pieces.push(match part.bytes {
@@ -513,7 +515,7 @@ impl Service {
         if upload.size() != size {
             return Err(s3_error!(InternalError, "The parts do not have the bytes that they had"));
         }
-        self.put_assembled(key, attributes, condition, upload).await
+        self.put_assembled(key, attributes, condition, upload, sender).await
     }
 }
 
@@ -523,6 +525,7 @@ struct Assembled {
     attributes: Attributes,
     condition: Condition,
     size: u64,
+    sender: Sender,
 }
 
 impl Assembled {

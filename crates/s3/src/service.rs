@@ -104,7 +104,13 @@ macro_rules! with_body {
         let fault = extensions.get::<Fault>().cloned().unwrap_or_default();
         // Those of a request that was changed.
         let trailers = trailing_headers.as_ref().or_else(|| extensions.get::<TrailingHeaders>());
-        let beside = Beside { headers: &headers, trailers, fault, expires: expires(&extensions) };
+        let beside = Beside {
+            headers: &headers,
+            trailers,
+            fault,
+            expires: expires(&extensions),
+            sender: Caller::sender(extensions.get()),
+        };
         answer($service.$function(input, beside).await)
     }};
 }

@@ -1,6 +1,7 @@
 //! Storing, copying, tagging and deleting objects.
 
 use forebay_intake::catalogue::{FileRecord, Versioning};
+use forebay_intake::rules::Sender;
 use forebay_intake::{
     Condition, FileCopy, FileDetails, IntakeError, NameKey, NewFile, Put, StoredFile,
 };
@@ -68,6 +69,7 @@ pub(crate) struct Beside<'a> {
     pub(crate) fault: Fault,
     /// `Expires`, if it is no date.
     pub(crate) expires: Option<String>,
+    pub(crate) sender: Sender,
 }
 
 /// Returns the checksum as XML and headers write it.
@@ -215,6 +217,7 @@ impl Service {
             condition: condition.clone(),
             idempotency: None,
             is_routed: false,
+            sender: beside.sender,
         };
         let put = self.intake.put(new, upload).await;
         let file = put.map_err(|error| Self::raced(error, &condition))?.file;
@@ -500,6 +503,7 @@ impl Service {
         attributes: forebay_intake::attributes::Attributes,
         condition: Condition,
         upload: forebay_intake::upload::Upload,
+        sender: Sender,
     ) -> S3Result<Put> {
         let new = NewFile {
             classified: upload.classify(&key.1).await,
@@ -509,6 +513,7 @@ impl Service {
             condition: condition.clone(),
             idempotency: None,
             is_routed: false,
+            sender,
         };
         self.intake.put(new, upload).await.map_err(|error| Self::raced(error, &condition))
     }

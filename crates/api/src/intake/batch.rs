@@ -18,7 +18,9 @@ use forebay_intake::digest::Digest;
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
 use forebay_intake::request::{Fingerprint, RequestKey};
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::Upload;
+use http::request::Parts;
 use http::{HeaderMap, Uri};
 use multer::Field;
 use tokio::sync::Semaphore;
@@ -30,7 +32,8 @@ use super::content::Content;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
 use super::{
-    Keyed, bad_option, claim, problem, query, remember, replayed, request_key, unknown_option,
+    Keyed, bad_option, claim, problem, query, remember, replayed, request_key, sender,
+    unknown_option,
 };
 
 /// Namespace of parts if the request names none.
@@ -46,18 +49,14 @@ const STAGED_COST: usize = 128 << 10;
 
 pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match ingest_parts(&intake, &parts.uri, &parts.headers, body).await {
+    match ingest_parts(&intake, &parts, body).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
 }
 
-async fn ingest_parts(
-    intake: &Intake,
-    uri: &Uri,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Response, IntakeError> {
+async fn ingest_parts(intake: &Intake, parts: &Parts, body: Body) -> Result<Response, IntakeError> {
+    let (uri, headers) = (&parts.uri, &parts.headers);
     let key = request_key(headers)?;
     let namespace = namespace_of(uri)?;
     let body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
@@ -75,7 +74,8 @@ async fn ingest_parts(
             false => Err(IntakeError::KeyReused),
         };
     }
-    let mut batch = Batch::new(intake.clone(), key, namespace);
+    let sender = sender(&parts.extensions);
+    let mut batch = Batch::new(intake.clone(), key, namespace, sender);
     let received = batch.receive(headers, body).await;
     if let Err(error) = &received
         && batch.slots.iter().all(|slot| matches!(slot, Slot::Held))
@@ -157,13 +157,18 @@ enum Slot {
 }
 
 impl Batch {
-    fn new(intake: Intake, key: Option<RequestKey>, namespace: Option<Namespace>) -> Self {
+    fn new(
+        intake: Intake,
+        key: Option<RequestKey>,
+        namespace: Option<Namespace>,
+        sender: Sender,
+    ) -> Self {
         Self {
             intake,
             key,
             print: begin_fingerprint(namespace.as_ref()),
             namespace,
-            settings: Settings::default(),
+            settings: Settings { sender, ..Settings::default() },
             slots: Vec::new(),
             held: Vec::new(),
             held_size: 0,

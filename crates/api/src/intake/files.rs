@@ -14,6 +14,7 @@ use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use http::header::{ETAG, LOCATION};
+use http::request::Parts;
 use http::{HeaderMap, Uri};
 
 use super::answers::FilePage;
@@ -23,7 +24,7 @@ use super::content::Content;
 use super::details;
 use super::unknown_option;
 use super::versions;
-use super::{Turn, bad_option, claim, declared_size, json, page_limit, problem, query};
+use super::{Turn, bad_option, claim, declared_size, json, page_limit, problem, query, sender};
 use crate::answer::no_content;
 
 /// Files on a page by default.
@@ -37,7 +38,7 @@ pub(super) async fn put(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    match put_file(&intake, &namespace, &name, &parts.uri, &parts.headers, body).await {
+    match put_file(&intake, &namespace, &name, &parts, body).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
@@ -47,10 +48,10 @@ async fn put_file(
     intake: &Intake,
     namespace: &str,
     name: &str,
-    uri: &Uri,
-    headers: &HeaderMap,
+    parts: &Parts,
     body: Body,
 ) -> Result<Response, IntakeError> {
+    let (uri, headers) = (&parts.uri, &parts.headers);
     let key = new_key(namespace, name)?;
     let comment = put_comment(uri)?;
     let attributes = details::of_upload(headers)?;
@@ -86,6 +87,7 @@ async fn put_file(
         condition,
         idempotency: record,
         is_routed: false,
+        sender: sender(&parts.extensions),
     };
     let put = intake.put(new, upload).await?;
     let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());

@@ -49,12 +49,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use forebay_intake::digest::Digest;
 use forebay_intake::format::IdempotencyRecord;
 use forebay_intake::request::{Claim, HeldKey, RequestKey};
+use forebay_intake::rules::{Protocol, Sender};
 use forebay_intake::{Intake, IntakeError};
 pub use sending::Sending;
 use tokio::sync::Semaphore;
 
 use crate::answer::{encoded, pairs};
 use crate::idempotency;
+use crate::keys::SentBy;
 
 /// Maximum size of the answer to a request of several parts that is remembered as a whole, in bytes.
 const REMEMBERED_MAX: usize = 4 << 20;
@@ -252,6 +254,11 @@ async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeErro
             Keyed::Answered { fingerprint, status, answer }
         }
     })
+}
+
+/// Where a file of a request comes from.
+fn sender(extensions: &http::Extensions) -> Sender {
+    Sender { protocol: Protocol::Http, key: SentBy::of(extensions).map(|SentBy(id)| id) }
 }
 
 /// The declared size of a request's body.

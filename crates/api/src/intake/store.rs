@@ -16,6 +16,7 @@ use forebay_intake::documents::ingest::DocumentOptions;
 use forebay_intake::format::IdempotencyRecord;
 use forebay_intake::names::Namespace;
 use forebay_intake::request::Claim;
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::{FileBytes, Upload};
 use forebay_intake::{Condition, Intake, NameKey, NewFile, Put};
 use serde_json::{Value, json};
@@ -57,6 +58,7 @@ pub(super) struct Settings {
     pub(super) json: JsonParts,
     /// Whether a routing rule may choose the namespace of a file.
     pub(super) is_routed: bool,
+    pub(super) sender: Sender,
 }
 
 /// The result of a part that was refused.
@@ -194,6 +196,7 @@ async fn put(
         condition: Condition::None,
         idempotency,
         is_routed: settings.is_routed,
+        sender: settings.sender,
     };
     let put = intake.put(new, upload).await?;
     let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);

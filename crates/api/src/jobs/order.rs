@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use serde::{Deserialize, Serialize};
 
+use crate::keys::SentBy;
 use crate::problem::Problem;
 use crate::query;
 
@@ -43,6 +44,9 @@ pub(super) struct Order {
     /// Path and query.
     pub(super) target: String,
     headers: Vec<(String, String)>,
+    /// Id of the API key of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
 }
 
 impl Order {
@@ -71,7 +75,7 @@ impl Order {
             }
         }
         let method = method.as_str().to_owned();
-        Ok(Self { method, target: target(path, uri), headers: kept })
+        Ok(Self { method, target: target(path, uri), headers: kept, key: None })
     }
 
     /// Reads what is stored of a request that was received.
@@ -82,9 +86,17 @@ impl Order {
     /// A header cannot be stored.
     pub(super) fn received(path: &str, parts: &Parts) -> Result<Self, Problem> {
         let order = Self::of(&parts.method, path, &parts.uri, &parts.headers);
-        order.map_err(|name| {
+        let mut order = order.map_err(|name| {
             Problem::bad("header", format!("the value of the header {name} is not UTF-8"))
-        })
+        })?;
+        let key = SentBy::of(&parts.extensions);
+        order.key = key.map(|SentBy(id)| String::from_utf8_lossy(&id).into_owned());
+        Ok(order)
+    }
+
+    /// The key of the request.
+    pub(super) fn sent_by(&self) -> Option<SentBy> {
+        self.key.as_deref().and_then(|id| id.as_bytes().try_into().ok()).map(SentBy)
     }
 
     /// Whether an encoded order starts the same work.

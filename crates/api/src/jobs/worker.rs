@@ -167,6 +167,9 @@ fn request(
             headers.insert("idempotency-key", key);
         }
     }
+    if let (Some(extensions), Some(key)) = (request.extensions_mut(), order.sent_by()) {
+        extensions.insert(key);
+    }
     job.progress().set_total(body.size());
     request.body(stream(job.clone(), body, Arc::clone(cut)))
 }

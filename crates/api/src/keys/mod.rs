@@ -25,7 +25,7 @@ pub use error::KeyError;
 pub use file::{KeyFile, Record};
 pub use limit::{Area, Limit};
 pub use master::{MasterKey, SECRET_SIZE, SecretLabel};
-pub use ring::{Denied, Grant, KeyRing};
+pub use ring::{Denied, Grant, KeyRing, SentBy};
 pub use token::{KeyId, random};
 
 use serde::{Deserialize, Serialize};

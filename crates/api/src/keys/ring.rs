@@ -75,6 +75,19 @@ impl Grant {
     }
 }
 
+/// Id of the key that a request was sent with, also if a job runs it later. It grants nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct SentBy(pub KeyId);
+
+impl SentBy {
+    /// Returns the key of a request, if it has one.
+    #[must_use]
+    pub fn of(extensions: &http::Extensions) -> Option<Self> {
+        let granted = || extensions.get::<Grant>().map(|grant| Self(grant.id));
+        extensions.get().copied().or_else(granted)
+    }
+}
+
 /// Identity of one version of the file.
 type Version = Option<(u64, u64, i64, i64)>;
 

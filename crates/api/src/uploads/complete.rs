@@ -76,13 +76,21 @@ async fn store(intake: &Intake, id: UploadId) -> Result<Arc<[u8]>, IntakeError> 
         // The file was stored by an attempt that ended before it could say so.
         Claim::Answered { answer, .. } => answer,
         Claim::New(held) => {
-            let Target { key, comment, condition, is_routed } = target(&status)?;
+            let Target { key, comment, condition, is_routed, sender } = target(&status)?;
             let upload = intake.assemble(&sources).await?;
             let classified = upload.classify(&key.1).await;
             let record = held.record(Digest::of_parts(&[b"upload", &id.0]));
             let (idempotency, attributes) = (Some(record), Attributes::default());
-            let new =
-                NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
+            let new = NewFile {
+                key,
+                comment,
+                attributes,
+                classified,
+                condition,
+                idempotency,
+                is_routed,
+                sender,
+            };
             let put = intake.put(new, upload).await?;
             let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());
             put_json(&put.file, put.duplicate, put.replaced, &url)

@@ -7,6 +7,7 @@ use forebay_intake::digest::Digest;
 use forebay_intake::uploads::{NewUpload, UploadError, UploadId, UploadKind};
 use forebay_intake::{Intake, IntakeError};
 use http::header::{CONTENT_LENGTH, LOCATION};
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
 use super::headers::{self, DEFER_LENGTH, LENGTH, OFFSET, bad, one};
@@ -16,24 +17,26 @@ use super::reach::Reach;
 use super::{PATH, Served, complete, transfer};
 use crate::idempotency;
 use crate::intake::PacedBody;
+use crate::keys::SentBy;
 
 pub(super) async fn create(State(served): State<Served>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match begin(&served, &Reach::of(&parts.extensions), &parts.headers, body).await {
+    match begin(&served, &parts, body).await {
         Ok(response) => response,
         Err(refused) => refused.answer(&parts.headers),
     }
 }
 
-async fn begin(
-    served: &Served,
-    reach: &Reach,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Response, Refused> {
+async fn begin(served: &Served, parts: &Parts, body: Body) -> Result<Response, Refused> {
+    let headers = &parts.headers;
     headers::check_version(headers)?;
     let mut described = metadata::read(headers)?;
+    let reach = &Reach::of(&parts.extensions);
     reach.begin(&mut described)?;
+    if let Some(SentBy(id)) = SentBy::of(&parts.extensions) {
+        let id = String::from_utf8_lossy(&id).into_owned();
+        described.attributes.insert(metadata::attribute::SENDER.to_owned(), id);
+    }
     let is_deferred = match one(headers, &DEFER_LENGTH)? {
         None => false,
         Some("1") => true,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_intake::names::{FileName, Namespace, check_comment};
+use forebay_intake::rules::{Protocol, Sender};
 use forebay_intake::uploads::{UploadId, UploadStatus};
 use forebay_intake::{Condition, NameKey};
 use http::HeaderMap;
@@ -34,6 +35,8 @@ pub(super) mod attribute {
     pub(in super::super) const SIZE: &str = "size";
     /// Id of the limited key that began a partial upload without a namespace.
     pub(in super::super) const KEY: &str = "key";
+    /// Id of the key that began an upload.
+    pub(in super::super) const SENDER: &str = "sender";
     /// Present if a routing rule may choose another namespace.
     pub(in super::super) const ROUTED: &str = "routed";
     /// Present if the name must not exist before.
@@ -161,6 +164,7 @@ pub(super) struct Target {
     pub(super) condition: Condition,
     /// Whether a routing rule may choose the namespace.
     pub(super) is_routed: bool,
+    pub(super) sender: Sender,
 }
 
 /// Returns where a complete upload is stored.
@@ -174,7 +178,9 @@ pub(super) fn target(status: &UploadStatus) -> Result<Target, forebay_intake::In
     let is_new_only = attributes.contains_key(attribute::ABSENT);
     let condition = if is_new_only { Condition::Absent } else { Condition::None };
     let is_routed = attributes.contains_key(attribute::ROUTED);
-    Ok(Target { key: (namespace, name), comment, condition, is_routed })
+    let key = get(attribute::SENDER).and_then(|id| id.as_bytes().try_into().ok());
+    let sender = Sender { protocol: Protocol::Tus, key };
+    Ok(Target { key: (namespace, name), comment, condition, is_routed, sender })
 }
 
 /// Returns the uploads that a final upload consists of.

@@ -18,16 +18,22 @@ impl Value for Rules {
 #[cfg(test)]
 mod tests {
     use forebay_intake::classify::Category;
-    use forebay_intake::rules::Subject;
+    use forebay_intake::rules::{Sender, Subject};
 
     use super::*;
 
     #[test]
     fn rules_are_separated_by_commas() {
         let rules = Rules::parse("name=*.log -> namespace=logs keep=30d, -> tag.seen=no,").unwrap();
-        let category = Category::Text;
-        let of =
-            |name| Subject { name, namespace: "default", mime: "text/plain", category, size: 1 };
+        let (sender, category) = (Sender::default(), Category::Text);
+        let of = |name| Subject {
+            sender,
+            name,
+            namespace: "default",
+            mime: "text/plain",
+            category,
+            size: 1,
+        };
         let first = |name| rules.first(&of(name)).unwrap().to_string();
         assert_eq!(first("a.log"), "name=*.log -> namespace=logs keep=30d");
         assert_eq!(first("a.txt"), "-> tag.seen=no");

@@ -213,10 +213,10 @@ settings! {
         /// Time after its last change at which an unfinished upload expires.
         unfinished_kept("intake.unfinished_kept"): HumanDuration = "24h";
         /// Routing rules of new files, each CONDITIONS -> ACTIONS. The first that matches applies.
-        /// Conditions: name=, type=, from= (namespace; all are patterns with * and ?), category=,
-        /// size_min= and size_max=. Actions: namespace= (only where the request names none),
-        /// tag.NAME= and keep= (time after which the file is deleted, at least 1m). Separate
-        /// several rules by commas.
+        /// Conditions: name=, type=, from= (namespace), key= (id of the API key; all are patterns
+        /// with * and ?), category=, protocol= (http, tus or s3), size_min= and size_max=. Actions:
+        /// namespace= (only where the request names none), tag.NAME= and keep= (time after which
+        /// the file is deleted, at least 1m). Separate several rules by commas.
         rules("intake.rules"): Rules = "";
     }
     /// An external database that receives every document too. Without `url` there is none.

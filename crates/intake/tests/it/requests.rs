@@ -11,6 +11,7 @@ use forebay_intake::documents::ingest::DocumentOptions;
 use forebay_intake::format::IdempotencyRecord;
 use forebay_intake::names::Namespace;
 use forebay_intake::request::{Claim, Fingerprint, RequestKey};
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::{FileBytes, Source, Upload};
 use forebay_intake::{
     Condition, DocumentPage, Intake, IntakeError, NameKey, NewFile, Put, StoredFile,
@@ -58,7 +59,9 @@ async fn store(
     let (key, comment) = (key.clone(), String::new());
     let attributes = Attributes::default();
     let is_routed = false;
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
+    let sender = Sender::default();
+    let new =
+        NewFile { key, comment, attributes, classified, condition, idempotency, is_routed, sender };
     intake.put(new, upload).await
 }
 

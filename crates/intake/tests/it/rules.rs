@@ -7,7 +7,7 @@ use forebay_base::clock::ManualClock;
 use forebay_base::fs::RealFs;
 use forebay_intake::attributes::{AttributeKind, Attributes};
 use forebay_intake::catalogue::{NamespaceRecord, Versioning};
-use forebay_intake::rules::{Rule, Rules};
+use forebay_intake::rules::{Rule, Rules, Sender};
 use forebay_intake::upload::Upload;
 use forebay_intake::{
     Condition, FileCopy, FileDetails, Intake, IntakeError, IntakeOptions, NewFile, Put,
@@ -71,6 +71,7 @@ impl Ruled {
             condition: Condition::None,
             idempotency: None,
             is_routed,
+            sender: Sender::default(),
         };
         self.intake.put(new, upload).await
     }
@@ -163,6 +164,7 @@ fn what_was_replaced_changed_or_moved_is_kept_from_then_on() {
             condition: Condition::None,
             idempotency: None,
             is_routed: false,
+            sender: Sender::default(),
         };
         intake.put(new, other).await.unwrap();
         let copy = FileCopy {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_intake::attributes::{AttributeKind, Attributes};
+use forebay_intake::rules::Sender;
 use forebay_intake::search::{SearchFilter, SearchOrder, SearchPage, SearchQuery};
 use forebay_intake::{Condition, Intake, IntakeError, NewFile};
 use proptest::prelude::*;
@@ -323,6 +324,7 @@ fn comments_metadata_and_tags_are_searched_as_words_and_by_equality() {
             condition,
             idempotency,
             is_routed: false,
+            sender: Sender::default(),
         };
         intake.put(new, upload).await.unwrap();
     };

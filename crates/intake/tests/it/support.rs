@@ -19,6 +19,7 @@ use forebay_intake::documents::ingest::{DocumentOptions, DocumentsAnswer};
 use forebay_intake::fsck::{FsckReport, fsck};
 use forebay_intake::names::{FileName, Namespace};
 use forebay_intake::request::Claim;
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::FileBytes;
 use forebay_intake::{
     Condition, FileCopy, FileDetails, Intake, IntakeError, IntakeOptions, NameKey, NewFile,
@@ -148,7 +149,9 @@ pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: 
     let (key, comment, condition) = (key.clone(), "a comment".to_owned(), Condition::None);
     let attributes = Attributes::default();
     let is_routed = false;
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
+    let sender = Sender::default();
+    let new =
+        NewFile { key, comment, attributes, classified, condition, idempotency, is_routed, sender };
     intake.put(new, upload).await.unwrap();
 }
 

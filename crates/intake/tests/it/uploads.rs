@@ -10,6 +10,7 @@ use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use forebay_base::fs::{FileSystem, RealFs};
 use forebay_intake::attributes::Attributes;
 use forebay_intake::fsck::{Finding, fsck};
+use forebay_intake::rules::Sender;
 use forebay_intake::upload::{FileBytes, Source, Upload};
 use forebay_intake::uploads::{
     Checksum, ChecksumKind, NewUpload, UploadError, UploadId, UploadKind,
@@ -100,7 +101,9 @@ async fn store(intake: &Intake, ids: &[UploadId], name: &str) -> Result<(), Inta
     let comment = String::new();
     let (condition, attributes) = (Condition::None, Attributes::default());
     let (idempotency, is_routed) = (None, false);
-    let new = NewFile { key, comment, attributes, classified, condition, idempotency, is_routed };
+    let sender = Sender::default();
+    let new =
+        NewFile { key, comment, attributes, classified, condition, idempotency, is_routed, sender };
     intake.put(new, upload).await.map(drop)
 }
 

@@ -300,6 +300,7 @@ async fn what_is_stored_over_http_is_an_object() {
     let upload = forebay_intake::upload::Upload::in_memory(Bytes::from_static(b"plain words"));
     let new = forebay_intake::NewFile {
         is_routed: false,
+        sender: forebay_intake::rules::Sender::default(),
         classified: upload.classify(&name).await,
         key: (namespace, name),
         comment: String::new(),
