@@ -24,6 +24,9 @@ use crate::serve::{Ports, Subsystem};
 /// Response of the baseline: as long as a typical one of the intake.
 const ANSWER: &str = "{\"status\":\"stored\",\"id\":\"0000000000000000\"}";
 
+/// Maximum size of a body that is collected in memory.
+const COLLECTED_MAX: usize = 4 << 30;
+
 /// Opens the baseline instead of the real subsystems.
 #[expect(clippy::unnecessary_wraps, reason = "the same signature as opening real subsystems")]
 pub(crate) fn open(config: &Config, _ports: &Ports) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
@@ -31,7 +34,7 @@ pub(crate) fn open(config: &Config, _ports: &Ports) -> anyhow::Result<Vec<Arc<dy
 }
 
 struct Floor {
-    /// Where the body of the last buffered request is.
+    /// Where the body of the last buffered request is. They are not sent at once.
     file: Arc<Path>,
 }
 
@@ -76,9 +79,11 @@ async fn buffer_and_write(file: Arc<Path>, request: Request<Body>) -> Response {
         let mut body = request.into_body();
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.map_err(std::io::Error::other)?.into_data() {
-                bytes.extend_from_slice(&data);
+            let Ok(data) = frame.map_err(std::io::Error::other)?.into_data() else { continue };
+            if bytes.len() + data.len() > COLLECTED_MAX {
+                return Err(std::io::Error::other("the body is too large to be collected"));
             }
+            bytes.extend_from_slice(&data);
         }
         tokio::task::spawn_blocking(move || {
             let mut file = File::create(file)?;
