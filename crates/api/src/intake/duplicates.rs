@@ -4,6 +4,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, to_json};
 use forebay_intake::digest::Digest;
+use forebay_intake::names::Namespace;
 use forebay_intake::{Intake, IntakeError};
 use http::Uri;
 use serde::Serialize;
@@ -46,25 +47,26 @@ pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Resp
 }
 
 async fn report(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
-    let (mut limit, mut after) = (PAGE, None);
+    let (mut within, mut limit, mut after) = (None, PAGE, None);
     for (name, value) in query(uri) {
         match name.as_str() {
+            "namespace" => within = Some(Namespace::parse(&value)?),
             "limit" => limit = page_limit(&value)?,
             "cursor" => {
                 let place = place(&value);
                 after = Some(place.ok_or_else(|| bad_option("cursor", "a next_cursor"))?);
             }
-            _ => return Err(unknown_option(&name, "limit, cursor")),
+            _ => return Err(unknown_option(&name, "namespace, limit, cursor")),
         }
     }
-    let mut found = intake.duplicates(limit + 1, after).await?;
+    let mut found = intake.duplicates(within, limit + 1, after).await?;
     let has_more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().filter(|_| has_more).map(|last| &last.content);
-    let next_cursor = last.map(|last| format!("{}.{}", last.saved_bytes(), last.blob.digest));
+    let next_cursor = last.map(|last| format!("{}.{}", last.saved_bytes(), last.digest));
     let contents = found.iter().map(|duplicate| DuplicateContent {
-        sha256: duplicate.content.blob.digest.to_hex(),
-        size: duplicate.content.blob.size,
+        sha256: duplicate.content.digest.to_hex(),
+        size: duplicate.content.size,
         names: duplicate.content.names,
         saved_bytes: duplicate.content.saved_bytes(),
         files: duplicate.files.iter().map(FileAnswer::of).collect(),

@@ -10,7 +10,7 @@ use forebay_intake::NameKey;
 use forebay_intake::NewFile;
 use forebay_intake::answer::{FileAnswer, file_url, put_json, to_json};
 use forebay_intake::catalogue::{Browse, FileFilter, FileMark, FileOrder, FileRecord};
-use forebay_intake::classify::Category;
+use forebay_intake::classify::{Category, check_wanted_type};
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use http::header::{ETAG, LOCATION};
@@ -319,7 +319,10 @@ pub(super) fn narrow(
             let category = Category::parse(&value);
             filter.category = Some(category.ok_or_else(|| bad_option(name, &words.join(", ")))?);
         }
-        "mime" => filter.mime = Some(value),
+        "mime" => {
+            check_wanted_type(&value)?;
+            filter.mime = Some(value);
+        }
         "sha256" => {
             let digest = Digest::from_hex(&value);
             filter.digest = Some(digest.ok_or_else(|| bad_option(name, "64 hexadecimal digits"))?);

@@ -123,17 +123,18 @@ fn asked(uri: &Uri) -> Result<SearchQuery, IntakeError> {
             "q" => asked.words = Some(value),
             "namespace" => filter.namespace = Some(Namespace::parse(&value)?),
             "prefix" => filter.prefix = Some(value),
-            "type" => filter.media_type = Some(value.to_ascii_lowercase()),
+            // The second names are those of earlier versions.
+            "mime" | "type" => filter.media_type = Some(value.to_ascii_lowercase()),
             "category" => {
                 let words: Vec<_> = Category::ALL.iter().map(|c| c.as_str()).collect();
                 let category = Category::parse(&value);
                 filter.category =
                     Some(category.ok_or_else(|| bad_option(&name, &words.join(", ")))?);
             }
-            "min_size" => filter.size_min = Some(bytes(&name, &value)?),
-            "max_size" => filter.size_max = Some(bytes(&name, &value)?),
-            "after" => filter.created_from_ms = Some(time(&name, &value)?),
-            "before" => filter.created_to_ms = Some(time(&name, &value)?),
+            "size_min" | "min_size" => filter.size_min = Some(bytes(&name, &value)?),
+            "size_max" | "max_size" => filter.size_max = Some(bytes(&name, &value)?),
+            "created_from" | "after" => filter.created_from_ms = Some(time(&name, &value)?),
+            "created_to" | "before" => filter.created_to_ms = Some(time(&name, &value)?),
             "tag" => filter.tags.push(match value.split_once('=') {
                 Some((tag, wanted)) => (tag.to_owned(), Some(wanted.to_owned())),
                 None => (value, None),
@@ -155,8 +156,8 @@ fn asked(uri: &Uri) -> Result<SearchQuery, IntakeError> {
                 None => {
                     return Err(unknown_option(
                         &name,
-                        "q, namespace, prefix, type, category, min_size, max_size, after, before, \
-                         tag, meta.NAME, sort, snippet, limit, cursor",
+                        "q, namespace, prefix, mime, category, size_min, size_max, created_from, \
+                         created_to, tag, meta.NAME, sort, snippet, limit, cursor",
                     ));
                 }
             },
@@ -179,16 +180,16 @@ fn parameters() -> [Parameter; 15] {
         ),
         query("namespace", Kind::Text, "Only this namespace"),
         query("prefix", Kind::Text, "Only names that begin with this text"),
-        query("type", Kind::Text, "Only this media type, or all of a kind as in image/*"),
+        query("mime", Kind::Text, "Only this media type, or all of a kind as in image/*"),
         query("category", Kind::Word(&categories), "Only files of this category"),
-        query("min_size", size, "Only files of at least this many bytes"),
-        query("max_size", size, "Only files of at most this many bytes"),
+        query("size_min", size, "Only files of at least this many bytes"),
+        query("size_max", size, "Only files of at most this many bytes"),
         query(
-            "after",
+            "created_from",
             Kind::Text,
             "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
         ),
-        query("before", Kind::Text, "Only files named before this time"),
+        query("created_to", Kind::Text, "Only files named before this time"),
         query("tag", Kind::Texts, "Only files with this tag: NAME, or NAME=VALUE. May be repeated"),
         query(
             "meta.NAME",

@@ -154,7 +154,7 @@ fn subject<'a>(method: &Method, uri: &'a Uri) -> Subject<'a> {
         Err(_) => Subject::Everything,
     };
     match (area, name, more) {
-        ("files", None | Some("search" | "statistics"), None) => {
+        ("files", None | Some("search" | "statistics" | "duplicates"), None) => {
             by_parameter(uri, Area::Files, "namespace")
         }
         ("files", Some("copy" | "move" | "delete" | "change"), None) if *method == Method::POST => {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     /// Requests that read, and the resources that they name.
-    const GETS: [(&str, &str); 61] = [
+    const GETS: [(&str, &str); 63] = [
         ("/v1/files/in/a/b", "Files:in"),
         ("/v1/files/%69n/a", "Files:in"),
         ("/v1/files/in%2Fx/a", "Files:in/x"),
@@ -293,6 +293,8 @@ mod tests {
         ("/v1/files/statistics?prefix=in", "everything"),
         ("/v1/files/statistics?namespace=in&namespace=out", "everything"),
         ("/v1/files/statistics/x", "Files:statistics"),
+        ("/v1/files/duplicates?namespace=in", "Files:in"),
+        ("/v1/files/duplicates", "everything"),
         ("/v1/ingest", "everything"),
         ("/v1/namespaces/in", "Files:in"),
         ("/v1/namespaces", "everything"),

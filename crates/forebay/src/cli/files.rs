@@ -92,7 +92,7 @@ pub(super) struct Selection {
     /// Only files of this category.
     #[arg(long, value_parser = categories())]
     category: Option<String>,
-    /// Only this media type.
+    /// Only this media type, or all of a kind as in image/*.
     #[arg(long = "type", value_name = "TYPE")]
     media_type: Option<String>,
 }
@@ -315,12 +315,12 @@ fn search(args: &SearchArgs) -> anyhow::Result<Exit> {
         ("q", words),
         ("namespace", args.namespace.as_ref().map(ToString::to_string)),
         ("prefix", args.prefix.clone()),
-        ("type", args.media_type.clone()),
+        ("mime", args.media_type.clone()),
         ("category", args.category.clone()),
-        ("min_size", args.min_size.map(|size| size.bytes().to_string())),
-        ("max_size", args.max_size.map(|size| size.bytes().to_string())),
-        ("after", args.after.clone()),
-        ("before", args.before.clone()),
+        ("size_min", args.min_size.map(|size| size.bytes().to_string())),
+        ("size_max", args.max_size.map(|size| size.bytes().to_string())),
+        ("created_from", args.after.clone()),
+        ("created_to", args.before.clone()),
         ("sort", args.sort.clone()),
         ("limit", Some(args.limit.to_string())),
         ("snippet", args.snippet.then(|| "true".to_owned())),

@@ -1,22 +1,28 @@
 //! `forebay files duplicates`: contents of a running server that several files have.
 
+use forebay_intake::names::Namespace;
 use serde_json::Value;
 
-use super::file_client::{Client, ClientArgs, shown};
+use super::file_client::{Client, ClientArgs, namespace, shown};
 use crate::exit::Exit;
 use crate::out;
 
 const AFTER_HELP: &str = "\
 Examples:
   forebay files duplicates
+  forebay files duplicates photos
   forebay files duplicates --limit 10 --json
 
 Each content is stored once, so removing a duplicate frees no space. Earlier versions count as well.
-The server reads the whole list of contents.";
+Of one namespace, its names and versions alone are counted.
+The server reads the whole list of contents, or all names of the namespace.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct DuplicatesArgs {
+    /// Only files of this namespace.
+    #[arg(value_name = "NAMESPACE", value_parser = namespace)]
+    within: Option<Namespace>,
     /// Maximum number of contents, those that save the most space first.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     limit: u64,
@@ -28,7 +34,10 @@ pub(super) struct DuplicatesArgs {
 }
 
 pub(super) fn duplicates(args: &DuplicatesArgs) -> anyhow::Result<Exit> {
-    let path = format!("/v1/files/duplicates?limit={}", args.limit);
+    let mut path = format!("/v1/files/duplicates?limit={}", args.limit);
+    if let Some(namespace) = &args.within {
+        path.push_str(&format!("&namespace={namespace}"));
+    }
     let found = Client::new(&args.from)?.json(&path)?;
     if args.json {
         out::json(&found)?;

@@ -282,6 +282,9 @@ fn several_files_are_changed_at_once_and_duplicates_are_listed() {
     assert_eq!(lines.len(), 3, "{listed}");
     assert!(lines[0].contains("2 names"), "{listed}");
     assert_eq!(lines[1..], ["n/a", "n/b"]);
+    assert_eq!(String::from_utf8(run(&["duplicates", "n"]).stdout).unwrap(), listed);
+    let other = run(&["duplicates", "other"]);
+    assert!(other.status.success() && other.stdout.is_empty(), "{other:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::FileRecord;
 use super::list::text;
 use super::rows::{Checked, read_attributes};
 use crate::attributes::{AttributeKind, Attributes};
-use crate::classify::Category;
+use crate::classify::{Category, is_of_type};
 use crate::digest::Digest;
 use crate::names::Namespace;
 
@@ -23,7 +23,7 @@ pub struct FileFilter {
     pub prefix: Option<String>,
     /// Only this category.
     pub category: Option<Category>,
-    /// Only this media type.
+    /// Only this media type, or all of a kind as in `image/*`.
     pub mime: Option<String>,
     /// Only files with these bytes.
     pub digest: Option<Digest>,
@@ -56,7 +56,7 @@ impl FileFilter {
             return Ok(false);
         }
         if let Some(mime) = &self.mime
-            && text(row, 5)? != mime.as_bytes()
+            && !std::str::from_utf8(text(row, 5)?).is_ok_and(|found| is_of_type(found, mime))
         {
             return Ok(false);
         }
@@ -70,7 +70,7 @@ impl FileFilter {
     /// Whether a file passes, names apart.
     pub(super) fn passes(&self, file: &FileRecord) -> bool {
         self.digest.is_none_or(|digest| digest == file.digest)
-            && self.mime.as_ref().is_none_or(|mime| *mime == file.mime)
+            && self.mime.as_ref().is_none_or(|mime| is_of_type(&file.mime, mime))
             && self.category.is_none_or(|category| category == file.category)
             && self.holds(file.size, file.created_ms)
             && self.has_tags(&file.attributes)

@@ -20,6 +20,7 @@
 mod apply;
 mod browse;
 mod compare;
+mod contents;
 mod filter;
 mod history;
 mod list;

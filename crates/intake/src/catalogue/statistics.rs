@@ -3,15 +3,8 @@
 //! Everything is added up from rows that were read and verified in one state of the catalogue, so an
 //! altered row is an error and not another sum.
 //!
-//! Contents that have several names are counted once. Which ones were seen is kept in memory, for at most
-//! [`CONTENTS_MAX`] at once: if there are more, the names are read again for the next part of all
-//! digests, as often as it takes.
-//!
-//! ```text
-//! digests     0 ............ to ............................ 2^64    by their first eight bytes
-//! pass 1      [   counted   )                                        everything else is added up, too
-//! pass 2                    [       counted       )  ...             contents alone
-//! ```
+//! Contents that have several names are counted once: part of them in the pass that adds up everything else,
+//! the others in further passes ([`Contents`]).
 //!
 //! Invariants: memory is limited whatever is selected; the sum over categories, media types or sizes is the
 //! sum over all.
@@ -23,6 +16,7 @@ use forebay_base::waiting::Gone;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
+use super::contents::Contents;
 use super::list::{Range, Source, Take, Walk, text};
 use super::query::CatalogueReader;
 use super::rows::Checked;
@@ -31,8 +25,8 @@ use super::{FileFilter, FileOrder, FileRecord};
 use crate::classify::Category;
 use crate::error::{CatalogueError, CatalogueFault};
 
-/// Contents whose digests are in memory at once: about 35 MB.
-const CONTENTS_MAX: usize = 900_000;
+/// Contents whose digests are in memory at once: about 42 MB.
+pub(super) const CONTENTS_MAX: usize = 900_000;
 /// Media types, and namespaces, that are counted by themselves. Further ones are counted together.
 const GROUPS_MAX: usize = 4_096;
 /// Media types in the result.
@@ -190,7 +184,7 @@ impl Sums<'_> {
         (sums.namespaces, sums.other_namespaces) = self.namespaces.finish(NAMESPACES_SHOWN);
         sums.sizes = self.sizes.into_iter().map(|(number, sums)| sized(number, sums)).collect();
         sums.largest = self.largest.into_files();
-        sums.different = self.contents.sums();
+        sums.different = different(&self.contents);
         sums
     }
 }
@@ -205,55 +199,11 @@ fn sized(number: u32, sums: FileSums) -> SizeClass {
     SizeClass { size_min: least, size_max: least.saturating_mul(3) + least.saturating_sub(1), sums }
 }
 
-/// Counts contents once whose digests are in a range.
-struct Contents<'s> {
-    /// Their sizes.
-    seen: foldhash::HashMap<[u8; 32], u64>,
-    contents_max: usize,
-    /// The range, by the first eight bytes of digests; the end is exclusive.
-    range: std::ops::Range<u128>,
-    /// Ends the walk.
-    gone: &'s Gone,
-}
-
-/// The end of all digests.
-const END: u128 = 1 << 64;
-
-impl Contents<'_> {
-    fn sums(&self) -> FileSums {
-        let mut sums = FileSums::default();
-        self.seen.values().for_each(|size| sums.add(*size));
-        sums
-    }
-
-    fn add(&mut self, digest: [u8; 32], size: u64) {
-        if !self.range.contains(&head(&digest)) {
-            return;
-        }
-        self.seen.insert(digest, size);
-        // Digests are spread evenly, so this halves them.
-        while self.seen.len() > self.contents_max && self.range.end - self.range.start > 1 {
-            self.range.end = self.range.start + (self.range.end - self.range.start) / 2;
-            let range = self.range.clone();
-            self.seen.retain(|digest, _| range.contains(&head(digest)));
-        }
-    }
-}
-
-fn head(digest: &[u8; 32]) -> u128 {
-    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).into())
-}
-
-impl Take for Contents<'_> {
-    fn is_full(&self) -> bool {
-        self.gone.is_gone()
-    }
-
-    fn take(&mut self, _: &mut RowHasher, row: &Row<'_>) -> Checked<()> {
-        let size = row.get::<_, i64>(4)?.cast_unsigned();
-        self.add(row.get(3)?, size);
-        Ok(())
-    }
+/// Adds up contents, each once.
+fn different(contents: &Contents<'_>) -> FileSums {
+    let mut sums = FileSums::default();
+    contents.counted().for_each(|(_, content)| sums.add(content.size));
+    sums
 }
 
 /// Adds up versions.
@@ -313,12 +263,6 @@ pub(super) fn statistics(
     gone: &Gone,
 ) -> Checked<FileStatistics> {
     let range = Range::of(filter, None);
-    let contents = |range| Contents {
-        seen: foldhash::HashMap::default(),
-        contents_max: most.contents,
-        range,
-        gone,
-    };
     let largest = Sorted::by(FileOrder::Largest, None);
     let sums = Sums {
         sums: FileStatistics::default(),
@@ -326,17 +270,15 @@ pub(super) fn statistics(
         namespaces: Groups::new(most.groups),
         sizes: BTreeMap::new(),
         largest: First::new(&largest, LARGEST),
-        contents: contents(0..END),
+        contents: Contents::first(most.contents, gone),
     };
     let sums = Walk::new(connection, Source::FILES, filter, &range, sums).run()?;
-    let mut counted = sums.contents.range.clone();
+    let mut next = sums.contents.next();
     let mut found = sums.finish();
-    while counted.end < END {
-        let width = counted.end - counted.start;
-        let next = contents(counted.end..(counted.end + width).min(END));
-        let next = Walk::new(connection, Source::FILES, filter, &range, next).run()?;
-        found.different = found.different.and(next.sums());
-        counted = next.range;
+    while let Some(part) = next {
+        let part = Walk::new(connection, Source::FILES, filter, &range, part).run()?;
+        found.different = found.different.and(different(&part));
+        next = part.next();
     }
     let versions = Versions { sums: FileSums::default(), gone };
     let versions = Walk::new(connection, Source::VERSIONS, filter, &range, versions).run()?;
@@ -358,27 +300,5 @@ mod tests {
         assert_eq!((last.size_min, last.size_max), (1 << 62, u64::MAX));
         let (none, one) = (sized(0, FileSums::default()), sized(1, FileSums::default()));
         assert_eq!([none.size_min, none.size_max, one.size_min, one.size_max], [0, 0, 1, 3]);
-    }
-
-    #[test]
-    fn contents_are_counted_once_whatever_the_number_in_memory() {
-        let gone = Gone::default();
-        for contents_max in [1, 2, 7, 100, 1_000] {
-            let (mut range, mut sums) = (0..0, FileSums::default());
-            let mut end = END;
-            while range.end < END {
-                let seen = foldhash::HashMap::default();
-                let of = range.end..end;
-                let mut contents = Contents { seen, contents_max, range: of, gone: &gone };
-                for n in (0..300_u64).chain(100..200) {
-                    contents.add(crate::digest::Digest::of(&n.to_le_bytes()).0, n);
-                    assert!(contents.seen.len() <= contents_max);
-                }
-                sums = sums.and(contents.sums());
-                range = contents.range;
-                end = (range.end + (range.end - range.start)).min(END);
-            }
-            assert_eq!(sums, FileSums { files: 300, bytes: (0..300).sum() }, "{contents_max}");
-        }
     }
 }

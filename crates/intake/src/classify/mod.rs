@@ -20,6 +20,7 @@ use std::sync::LazyLock;
 use file_format::FileFormat;
 use parking_lot::Mutex;
 
+use crate::error::IntakeError;
 use crate::names::FileName;
 
 pub use category::{Category, category_of, is_active};
@@ -81,6 +82,28 @@ fn media_type(format: FileFormat) -> &'static str {
     known.entry(format).or_insert_with(|| Box::leak(format.media_type().into()))
 }
 
+/// Whether a media type is `wanted`, which may end in `/*`.
+pub(crate) fn is_of_type(mime: &str, wanted: &str) -> bool {
+    match wanted.strip_suffix('*') {
+        Some(kind) => mime.starts_with(kind),
+        None => mime == wanted,
+    }
+}
+
+/// Checks the form of a media type that files are selected by: `image/png`, or `image/*` for all of a kind.
+///
+/// # Errors
+/// [`IntakeError`] that shows both forms.
+pub fn check_wanted_type(wanted: &str) -> Result<(), IntakeError> {
+    let (kind, rest) = wanted.split_once('/').unwrap_or_default();
+    let has_stars = kind.contains('*') || (rest.contains('*') && rest != "*");
+    if kind.is_empty() || rest.is_empty() || has_stars {
+        let message = "a media type is written as in image/png, all of a kind as in image/*";
+        return Err(IntakeError::rejected("query", message));
+    }
+    Ok(())
+}
+
 fn by_extension(name: &FileName) -> Option<&'static str> {
     mime_guess::from_ext(&name.extension()?).first_raw()
 }
@@ -97,6 +120,18 @@ mod tests {
     fn check(head: &[u8], name: &str, mime: &'static str, category: Category) {
         let name = FileName::parse(name).unwrap();
         assert_eq!(classify(head, &name), Classified { mime, category }, "{name}");
+    }
+
+    #[test]
+    fn a_kind_of_media_types_selects_its_types_alone() {
+        assert!(is_of_type("image/png", "image/*") && is_of_type("image/png", "image/png"));
+        assert!(!is_of_type("imagex/png", "image/*") && !is_of_type("image/png", "image/gif"));
+        for form in ["image/png", "image/*", "application/vnd.a+json"] {
+            check_wanted_type(form).unwrap();
+        }
+        for form in ["", "image", "image/", "/png", "*/*", "*/png", "image/p*", "im*ge/png"] {
+            check_wanted_type(form).unwrap_err();
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use super::schema::Indexed;
 use crate::attributes::{AttributeKind, Attributes};
 use crate::catalogue::FileRecord;
-use crate::classify::Category;
+use crate::classify::{Category, is_of_type};
 use crate::names::{Namespace, successor};
 
 /// What a search is narrowed to.
@@ -159,24 +159,5 @@ impl SearchFilter {
             add("created_ms < ?", to.into());
         }
         (conditions, values)
-    }
-}
-
-/// Whether a media type is `wanted`, which may end in `/*`.
-fn is_of_type(mime: &str, wanted: &str) -> bool {
-    match wanted.strip_suffix('*') {
-        Some(kind) => mime.starts_with(kind),
-        None => mime == wanted,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kind_of_media_types_selects_its_types_alone() {
-        assert!(is_of_type("image/png", "image/*") && is_of_type("image/png", "image/png"));
-        assert!(!is_of_type("imagex/png", "image/*") && !is_of_type("image/png", "image/gif"));
     }
 }

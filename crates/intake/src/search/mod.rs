@@ -42,6 +42,7 @@ use self::schema::Checked;
 use self::words::Words;
 use crate::Intake;
 use crate::catalogue::FileRecord;
+use crate::classify::check_wanted_type;
 use crate::error::{CatalogueError, IntakeError};
 use crate::intake::layout;
 use crate::options::IntakeOptions;
@@ -463,17 +464,7 @@ fn check_filter(filter: &SearchFilter) -> Result<(), IntakeError> {
         let message = format!("at most {WORDS_MAX} tags and metadata can be searched for at once");
         return Err(IntakeError::rejected("query", message));
     }
-    let Some(media_type) = &filter.media_type else { return Ok(()) };
-    let (kind, rest) = media_type.split_once('/').unwrap_or_default();
-    if kind.is_empty()
-        || kind.contains('*')
-        || rest.is_empty()
-        || (rest.contains('*') && rest != "*")
-    {
-        let message = "a media type is written as in image/png, all of a kind as in image/*";
-        return Err(IntakeError::rejected("query", message));
-    }
-    Ok(())
+    filter.media_type.as_deref().map_or(Ok(()), check_wanted_type)
 }
 
 /// The excerpt of one file; `None` if its name has changed meanwhile, or no word is found.

@@ -39,7 +39,7 @@ fn filters() -> [Parameter; 10] {
         query("namespace", Kind::Text, "Only this namespace"),
         query("prefix", Kind::Text, "Only names that begin with this text"),
         query("category", Kind::Word(&categories), "Only files of this category"),
-        query("mime", Kind::Text, "Only this media type"),
+        query("mime", Kind::Text, "Only this media type, or all of a kind as in image/*"),
         query("sha256", Kind::Text, "Only files with this SHA-256, in hexadecimal"),
         query("size_min", size, "Only files of at least this many bytes"),
         query("size_max", size, "Only files of at most this many bytes"),
@@ -333,6 +333,11 @@ pub(super) fn get_namespace() -> Operation {
 pub(super) fn duplicates() -> Operation {
     let summary = "List the contents with several names that save the most space";
     Operation::new("files", "list_duplicates", summary)
+        .parameter(query(
+            "namespace",
+            Kind::Text,
+            "Only this namespace: its names and versions are counted, others are not",
+        ))
         .parameter(query("limit", LIMIT, "Maximum number of contents; the default is 100"))
         .parameter(query("cursor", Kind::Text, "The next_cursor of an earlier page"))
         .json::<DuplicateReport<'static>>(200, "The contents, each with some of its names")

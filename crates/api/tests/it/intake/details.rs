@@ -304,6 +304,20 @@ async fn a_namespace_is_added_up_and_contents_with_several_names_are_reported() 
     let cursor = first["next_cursor"].as_str().unwrap();
     let page = house.get(&format!("/v1/files/duplicates?limit=1&cursor={cursor}")).await.json();
     assert_eq!(page, json!({"contents": [contents[1]], "next_cursor": null}));
+    let within = |name| {
+        let path = format!("/v1/files/duplicates?namespace={name}");
+        let house = &house;
+        async move { house.get(&path).await }
+    };
+    let found = within("n").await.json();
+    let content = &found["contents"][0];
+    assert_eq!((&content["names"], &content["saved_bytes"]), (&json!(2), &json!(11)), "{found}");
+    let named = |at: usize| (&content["files"][at]["namespace"], &content["files"][at]["name"]);
+    assert_eq!(named(0), (&json!("n"), &json!("a.txt")), "{found}");
+    assert_eq!(named(1), (&json!("n"), &json!("b.txt")), "{found}");
+    assert_eq!(found["contents"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(within("m").await.json()["contents"], json!([]));
+    assert_eq!(within("A").await.error().0, 400);
     for wrong in ["x", "1", "1.zz", "-1.00"] {
         let refused = house.get(&format!("/v1/files/duplicates?cursor={wrong}")).await;
         assert_eq!(refused.error().0, 400, "{wrong}");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use forebay_base::waiting::{Gone, Waiting};
 
 use super::*;
+use crate::catalogue::report::{Top, shared_within};
 use crate::catalogue::statistics::{Most, statistics};
 
 const NAMESPACES: [&str; 3] = ["a", "a.b", "b"];
@@ -246,6 +247,44 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..Default::default() })]
+    #[test]
+    fn contents_of_a_namespace_are_counted_in_as_many_passes_as_memory_needs(
+        steps in proptest::collection::vec((given(), any::<bool>()), 0..80),
+        namespace in 0..3usize,
+        (contents_max, limit) in (1usize..4, 1usize..6),
+    ) {
+        let (_dir, reader, files, versions) = filled(&steps);
+        let namespace = Namespace::parse(NAMESPACES[namespace]).unwrap();
+        let mut counted = BTreeMap::<_, (u64, u64)>::new();
+        for file in files.iter().chain(&versions).filter(|file| file.namespace == namespace) {
+            let (size, names) = counted.entry(file.digest).or_default();
+            (*size, *names) = (file.size, *names + 1);
+        }
+        let mut expected: Vec<_> = counted
+            .into_iter()
+            .filter(|(_, (size, names))| *size > 0 && *names > 1)
+            .map(|(digest, (size, names))| SharedContent { digest, size, names })
+            .collect();
+        expected.sort_by_key(|content| std::cmp::Reverse((content.saved_bytes(), content.digest)));
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = reader.ask("test", |connection| {
+                let mut top = Top::new(limit, after);
+                let gone = Gone::default();
+                shared_within(connection, &namespace, contents_max, &gone, &mut top)?;
+                Ok(top.sorted())
+            });
+            let page = page.unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some((last.saved_bytes(), last.digest));
+            found.extend(page);
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
+
 #[test]
 fn a_cursor_is_read_as_it_was_displayed_and_nothing_else_is() {
     let file = record(7, (1, 3, 2, 0, 0, false));
@@ -316,6 +355,10 @@ fn an_altered_version_is_an_error_of_statistics() {
         reader.look_again();
         let refused = reader.statistics(&filter, &gone).unwrap_err();
         assert!(refused.source.is_damage(), "{set}: {refused:?}");
+        let namespace = Namespace::parse("b").unwrap();
+        assert!(reader.usage(&namespace).unwrap_err().source.is_damage(), "{set}");
+        let shared = reader.most_shared(Some(&namespace), 9, None, &gone);
+        assert!(shared.unwrap_err().source.is_damage(), "{set}");
     }
 }
 
