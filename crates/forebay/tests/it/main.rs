@@ -49,6 +49,7 @@ mod jobs_adopted;
 mod mixed_client;
 mod mixed_kill;
 mod mixed_oracle;
+mod mixed_records;
 mod mixed_uploads;
 mod namespaces_cli;
 mod pipeline_columns;

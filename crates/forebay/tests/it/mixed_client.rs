@@ -11,6 +11,7 @@ use forebay_base::fs::sim::Rng;
 use serde_json::{Value, json};
 
 use crate::mixed_oracle::{Change, Content, File, History, Names, Past, Register, Requests, Write};
+use crate::mixed_records::Records;
 use crate::mixed_uploads::{Multipart, Resumable};
 use crate::s3_client::{Reply, S3, path, send, value};
 use crate::support::agent;
@@ -88,6 +89,8 @@ pub(crate) struct Client {
     /// Documents, sent at once and as jobs.
     pub(crate) documents: Requests,
     pub(crate) late_documents: Requests,
+    /// Documents that are changed one by one.
+    pub(crate) records: Records,
     /// Jobs that were accepted.
     pub(crate) jobs: Vec<String>,
     pub(crate) resumable: Option<Resumable>,
@@ -115,6 +118,7 @@ impl Client {
             kept: BTreeMap::new(),
             documents: Requests::default(),
             late_documents: Requests::default(),
+            records: Records::default(),
             jobs: Vec::new(),
             resumable: None,
             multipart: None,
@@ -161,11 +165,9 @@ impl Client {
         while self.act(link, shared) && acked() {}
     }
 
-    /// One request; whether it was acknowledged.
-    ///
-    /// A new kind of request joins here: replacing and deleting single documents, for one.
+    /// One request; whether it was acknowledged. A new kind of request joins here.
     fn act(&mut self, link: &Link, shared: &Shared) -> bool {
-        match self.rng.below(32) {
+        match self.rng.below(36) {
             0..3 => self.put(link),
             3..5 => self.put_with_key(link),
             5..8 => self.put_s3(link),
@@ -181,6 +183,7 @@ impl Client {
             24..27 => self.change_kept(link),
             27..29 => self.resume(link),
             29 => self.concatenate(link),
+            30..34 => self.change_record(link),
             _ => self.parts(link),
         }
     }

@@ -239,6 +239,7 @@ impl Client {
             assert_eq!(listed, past.len(), "{kept}/{name}: {past:?}, {}", reply.text());
             history.settle(&past).unwrap_or_else(|error| panic!("{kept}/{name}: {error}"));
         }
+        self.check_records(link);
         self.repeat(link);
         self.check_documents(link);
     }
