@@ -21,6 +21,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 mod adopt;
+mod arrivals;
 mod body;
 mod check;
 mod close;

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio::task::JoinHandle;
 
+use crate::arrivals::Arrivals;
 use crate::body::{Bodies, BodyWriter, ReceivedBody};
 use crate::error::{JobError, OpenError, SubmitError};
 use crate::format;
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     /// Size of the log, in bytes, below which it is not shortened: more after that failed.
     pub(crate) shorten_from: AtomicU64,
     pub(crate) held_from: OnceLock<HeldFrom>,
+    pub(crate) arrivals: Arrivals,
     _lock: Box<dyn Lock>,
 }
 
@@ -213,6 +215,7 @@ impl Queue {
             endings: Semaphore::new(ENDINGS_MAX as usize),
             shorten_from: AtomicU64::new(0),
             held_from: OnceLock::new(),
+            arrivals: Arrivals::new(),
             _lock: lock,
             options,
         };

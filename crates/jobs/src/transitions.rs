@@ -6,6 +6,7 @@
 //! - A change is reported once its entry is as durable as configured.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_log::{AppendError, Appended, CommitError, Lsn, ReadError};
@@ -40,6 +41,7 @@ impl Inner {
         if size > max {
             return Err(SubmitError::TooLarge { size, max });
         }
+        let _arriving = self.arrivals.arrive(self.options.workers.max(1), Instant::now());
         let id = new.body.as_ref().map_or_else(JobId::new, ReceivedBody::id);
         let key = new.key.map(|(key, fingerprint)| Key { key, fingerprint });
         let stored = new.body.as_ref().map_or(StoredBody::None, ReceivedBody::stored);

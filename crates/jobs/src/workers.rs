@@ -6,6 +6,7 @@
 //!   only once the entry of its start is durable too: if it ends this process, the next one knows.
 //! - A worker that panics fails its job, and no other.
 //! - Jobs that take long never have the last free worker.
+//! - While many submissions are being accepted, one short job runs at a time ([`Arrivals`](crate::arrivals::Arrivals)).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -234,6 +235,8 @@ pub(crate) async fn dispatch(inner: Arc<Inner>, workers: Workers) {
         let until = next_due_ms.map_or(TICK, |due_ms| {
             Duration::from_millis(due_ms.saturating_sub(inner.clock.now_ms())).min(TICK)
         });
+        let until =
+            inner.arrivals.crowded_for(Instant::now()).map_or(until, |left| until.min(left));
         // Waiting in vain is as good as being woken.
         tokio::time::timeout(until.max(Duration::from_millis(1)), woken).await.unwrap_or(());
         if kept.elapsed() >= TICK {
@@ -257,6 +260,11 @@ impl Inner {
             let mut table = self.lock();
             let max = self.options.workers.max(1);
             if table.running >= max || table.closed || self.log.stalled().is_some() {
+                return None;
+            }
+            let runs_short = table.running > table.long_running;
+            let has_places = table.waiting() < self.options.queued_max / 2;
+            if runs_short && has_places && self.arrivals.crowded_for(Instant::now()).is_some() {
                 return None;
             }
             let room_for_long = max == 1 || table.long_running < max - 1;
