@@ -19,6 +19,7 @@ use forebay_pgcopy::{Column, ContentHash};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Rows};
+use crate::changes::feed::{ChangeSource, FeedTarget};
 use crate::error::ConnectorError;
 use crate::run::{Context, Outlet};
 use crate::settings::{StreamSettings, TargetSettings};
@@ -100,6 +101,8 @@ pub struct Opening {
     pub memory: usize,
     /// Number of units read in parallel.
     pub parallelism: usize,
+    /// A snapshot that is held elsewhere, in which everything is read. If it is lost, reading fails.
+    pub snapshot: Option<String>,
 }
 
 /// How far an incremental stream was read: the values of cursor and tie-breaker of the last row, as
@@ -233,6 +236,11 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
+    /// The changes of its streams; `None` if it reports none.
+    fn changes(&self) -> Option<&dyn ChangeSource> {
+        None
+    }
+
     /// Opens a stream for a run. From here on it does not change.
     async fn open(
         &self,
@@ -353,6 +361,11 @@ pub trait Destination: Send + Sync {
     /// Ensures that no other run writes this stream and that nothing is left of a killed one, until
     /// the result is dropped.
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>>;
+
+    /// What applies changes; `None` if it cannot.
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        None
+    }
 
     /// Prepares to inspect the target of a stream while its source is opened. A failure here is
     /// reported where the result is needed.

@@ -10,6 +10,7 @@
 //! | [`batch`], [`run`] | rows in transit; the run they belong to, and the channel they pass through |
 //! | [`settings`] | settings of streams and targets, texts and secrets, what a connector may access |
 //! | [`registry`] | connectors by name |
+//! | [`changes`] | changes of rows, and the traits of those that report and apply them |
 //! | [`values`], [`cast`], [`hash`] | values as text and JSON, lossless casts, content hashes |
 //! | [`chosen`] | the columns that a target stores, where it leaves others out |
 //! | [`bridge`] | readers that block a thread |
@@ -31,6 +32,7 @@ pub mod batch;
 #[cfg(not(target_family = "wasm"))]
 pub mod bridge;
 pub mod cast;
+pub mod changes;
 pub mod chosen;
 pub mod connector;
 pub mod error;

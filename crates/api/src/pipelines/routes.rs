@@ -52,6 +52,10 @@ pub(super) struct RunRequest {
     /// Start unfinished loads over, instead of continuing them.
     #[serde(default)]
     from_scratch: bool,
+    /// Follow changes until the run is cancelled, and not only up to the present (`sync_mode: cdc`). Such a run
+    /// continues after a restart of the server.
+    #[serde(default)]
+    follow: bool,
 }
 
 /// Returns what is known of a pipeline without reading its data.
@@ -151,9 +155,12 @@ async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, 
     if asked.from_scratch && asked.once.is_some() {
         return Err(Problem::bad("body", "once and from_scratch cannot be combined"));
     }
+    if asked.follow && asked.once.is_some() {
+        return Err(Problem::bad("body", "once and follow cannot be combined"));
+    }
     let once = asked.once.as_deref().map(super::run_name).transpose();
     let once = once.map_err(|expected| Problem::bad("body", format!("once: {expected}")))?;
-    let options = Options { from_scratch: asked.from_scratch, once };
+    let options = Options { from_scratch: asked.from_scratch, once, follow: asked.follow };
     let (its, starting) = (name.clone(), Arc::clone(&shared));
     let begun = on_thread(move || {
         let file = starting.catalogue.load(&its)?;

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
@@ -222,6 +223,7 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
             tokio::time::sleep(HEARTBEAT).await;
             let at = progress(context);
             meter.advance(at);
+            meter.follow(context);
             let run = context.run.to_string();
             memory.remember(move |memory| memory.progress(&run, at)).await;
         }
@@ -231,6 +233,7 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
         never = beating => never,
     };
     meter.advance(progress(context));
+    meter.follow(context);
     memory.end(name, ended, begun, context).await;
 }
 
@@ -330,6 +333,7 @@ impl Memory {
 
 /// Counts for `/metrics` what a run has moved.
 struct Meter {
+    pipeline: String,
     counters: [metrics::Counter; 3],
     last: Progress,
 }
@@ -339,6 +343,7 @@ impl Meter {
         let counter =
             |name: &'static str| metrics::counter!(name, "pipeline" => pipeline.to_owned());
         Self {
+            pipeline: pipeline.to_owned(),
             counters: [
                 counter("forebay_pipeline_rows_read_total"),
                 counter("forebay_pipeline_rows_committed_total"),
@@ -354,5 +359,16 @@ impl Meter {
         committed.increment(at.rows_committed - self.last.rows_committed);
         bytes.increment(at.bytes_read - self.last.bytes_read);
         self.last = at;
+    }
+
+    /// Shows how far a feed is: its lag is the time since then.
+    fn follow(&self, context: &Context) {
+        let until_us = context.moved.applied_until_us.load(Ordering::Relaxed);
+        if until_us > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit")]
+            let until = until_us as f64 / 1e6;
+            let gauge = "forebay_pipeline_applied_until_timestamp_seconds";
+            metrics::gauge!(gauge, "pipeline" => self.pipeline.clone()).set(until);
+        }
     }
 }

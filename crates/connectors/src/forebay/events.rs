@@ -410,6 +410,7 @@ mod tests {
             batch_size: 1,
             memory: 32 << 20,
             parallelism: 1,
+            snapshot: None,
         };
         let units = divide(3, stats, &opening);
         let ranges: Vec<_> = units.iter().filter_map(range).collect();

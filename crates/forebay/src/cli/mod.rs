@@ -54,6 +54,7 @@ mod namespaces;
 mod pipeline;
 mod pipeline_ask;
 mod pipeline_bench;
+mod pipeline_feed;
 mod pipeline_init;
 mod pipeline_run;
 mod presign;

@@ -9,7 +9,7 @@ use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::state::State;
 
 use super::settings::DataArgs;
-use super::{pipeline_ask, pipeline_bench, pipeline_init, pipeline_run};
+use super::{pipeline_ask, pipeline_bench, pipeline_feed, pipeline_init, pipeline_run};
 use crate::exit::{Coded, Exit};
 use crate::{data_dir, out, pipelines};
 
@@ -41,6 +41,10 @@ pub(super) enum Command {
     Status(pipeline_ask::StatusArgs),
     /// Show the progress of a run until it ends.
     Watch(pipeline_ask::StatusArgs),
+    /// Print what a pipeline with `sync_mode: cdc` follows: slot, positions, lag.
+    Feed(FileArgs),
+    /// End the feed of a pipeline: drop its slot and publication; the copied rows are kept.
+    DropSlot(pipeline_feed::DropArgs),
 }
 
 /// A pipeline file and the form of the output.
@@ -69,6 +73,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Runs(args) => pipeline_ask::runs(args),
         Command::Status(args) => pipeline_ask::status(args),
         Command::Watch(args) => pipeline_ask::watch(args),
+        Command::Feed(args) => pipeline_feed::feed(args),
+        Command::DropSlot(args) => pipeline_feed::drop_slot(args),
     };
     ended.map_err(|error| one_line(&error))
 }

@@ -54,6 +54,9 @@ pub(super) struct Args {
     /// Name of this run. If a run of this name has completed, nothing is copied.
     #[arg(long, value_name = "NAME", value_parser = run_name, conflicts_with = "from_scratch")]
     once: Option<String>,
+    /// Follow changes until the run is stopped, and not only up to the present (`sync_mode: cdc`).
+    #[arg(long, conflicts_with = "once")]
+    follow: bool,
     /// Do not record this run.
     #[arg(long)]
     forget: bool,
@@ -75,7 +78,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let pipeline = Pipeline::new(&file);
     let ended = runtime.block_on(async {
         let watch = Watch { context: &context, memory: &memory, shown: !args.json, begun };
-        let options = Options { from_scratch: args.from_scratch, once: args.once.clone() };
+        let options = Options {
+            from_scratch: args.from_scratch,
+            once: args.once.clone(),
+            follow: args.follow,
+        };
         tokio::select! {
             biased;
             ended = pipeline.run(options, &context) => ended.map_err(Failure::Failed),
@@ -184,6 +191,11 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
         return out::json(&report);
     }
     for stream in &report.streams {
+        if report.feed.is_some() {
+            let (from, into) = (&stream.stream, &stream.into);
+            line(format_args!("{from} -> {into}: {} rows", stream.rows))?;
+            continue;
+        }
         let Some(load) = &stream.load else {
             line(format_args!("{} -> {}: nothing new", stream.stream, stream.into))?;
             continue;
@@ -211,6 +223,12 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
             stream.units,
             stream.seconds,
             stream.content_hash
+        ))?;
+    }
+    if let Some(feed) = &report.feed {
+        line(format_args!(
+            "{} changes in {} commits: {} rows inserted, {} updated, {} deleted; applied up to {}",
+            feed.changes, feed.commits, feed.inserted, feed.updated, feed.deleted, feed.position
         ))?;
     }
     let rate = |amount: u64| {

@@ -53,6 +53,8 @@ mod mixed_records;
 mod mixed_uploads;
 mod namespaces_cli;
 mod pipeline_columns;
+mod pipeline_feed;
+mod pipeline_feed_kinds;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_incremental;

@@ -24,7 +24,7 @@ pub(crate) struct Records {
 /// The bytes of a record.
 fn record(name: &str, value: u64) -> String {
     let number: usize = name[1..].parse().unwrap();
-    let text = "t".repeat(if number % 9 == 0 { 70_000 } else { number * 37 % 2_000 });
+    let text = "t".repeat(if number.is_multiple_of(9) { 70_000 } else { number * 37 % 2_000 });
     format!("{{\"record\":\"{name}\",\"text\":\"{text}\",\"value\":{value}}}")
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn two_databases() -> Option<Postgres> {
     Some(pg)
 }
 
-const EVERY_TYPE: &str = r#"
+pub(crate) const EVERY_TYPE: &str = r#"
 create type mood as enum ('sad', 'ok', 'it''s "fine"');
 create domain positive as int check (value > 0);
 create table "odd ""name" (

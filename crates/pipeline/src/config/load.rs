@@ -142,12 +142,8 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     for stream in streams {
         let name = &stream.name;
         match stream.sync_mode {
-            SyncMode::Cdc => {
-                return Err((
-                    "source.streams.sync_mode",
-                    format!("{name}: `cdc` is not implemented yet; use `incremental`"),
-                ));
-            }
+            SyncMode::Cdc => check_feed(file, stream)
+                .map_err(|(field, found)| (field, format!("{name} is read with `cdc`: {found}")))?,
             SyncMode::Incremental if stream.cursor_field.is_none() => {
                 return Err((
                     "source.streams.cursor_field",
@@ -188,6 +184,28 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     check_destination(file)
 }
 
+/// Checks what a pipeline that follows changes cannot have.
+fn check_feed(
+    file: &PipelineFile,
+    stream: &StreamSettings,
+) -> Result<(), (&'static str, &'static str)> {
+    let all = file.source.streams.iter().all(|stream| stream.sync_mode == SyncMode::Cdc);
+    if !all {
+        return Err(("source.streams.sync_mode", "then every stream of the pipeline has to be"));
+    }
+    if file.destination.write_mode != WriteMode::Upsert {
+        let found = "changes are applied to the rows of the destination, so it must be `upsert`";
+        return Err(("destination.write_mode", found));
+    }
+    if !file.transforms.is_empty() {
+        return Err(("transforms", "changes cannot be transformed"));
+    }
+    if !stream.columns.is_empty() {
+        return Err(("source.streams.columns", "all columns are read"));
+    }
+    Ok(())
+}
+
 /// Checks how rows are moved and written.
 fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     let destination = &file.destination;
@@ -202,7 +220,15 @@ fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> 
             format!("{inflight} is too many; at most {QUEUED_MAX} batches wait between two stages"),
         ));
     }
-    if destination.write_mode == WriteMode::Upsert && destination.primary_key.is_empty() {
+    let is_feed = file.source.streams.iter().any(|stream| stream.sync_mode == SyncMode::Cdc);
+    if is_feed && !destination.primary_key.is_empty() {
+        return Err((
+            "destination.primary_key",
+            "with `cdc` the key of each table is that of the source".into(),
+        ));
+    }
+    if !is_feed && destination.write_mode == WriteMode::Upsert && destination.primary_key.is_empty()
+    {
         return Err(("destination.primary_key", "`upsert` needs the columns of the key".into()));
     }
     Ok(())

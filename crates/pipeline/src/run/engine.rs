@@ -35,6 +35,8 @@ pub struct Options {
     pub from_scratch: bool,
     /// Name of the run. Once a run with that name is complete, another copies nothing.
     pub once: Option<String>,
+    /// Whether a feed is followed until the run is cancelled, and not only up to the present.
+    pub follow: bool,
 }
 
 /// A pipeline with its connectors.
@@ -58,6 +60,9 @@ impl<'a> Pipeline<'a> {
     /// # Errors
     /// [`RunError`] with the stream. Committed units stay; the next run continues after them.
     pub async fn run(&self, options: Options, context: &Context) -> Result<Report, RunError> {
+        if self.is_feed() {
+            return self.run_feed(&options, context).await;
+        }
         let begun = Instant::now();
         let (claims, ()) = join(self.claims(), self.source.warm(context)).await;
         let mut claims = claims?;
@@ -79,10 +84,7 @@ impl<'a> Pipeline<'a> {
                 claims.push(claim.map_err(|error| RunError::of(name, error))?);
             }
         }
-        let resources = &self.file.resources;
-        let queued = resources.max_inflight_batches.map_or(u32::MAX, std::num::NonZeroU32::get);
-        let budget =
-            Budget::new(self.budget()).queued(queued as usize).compressed(resources.compression);
+        let budget = self.transit();
         let mut reports = Vec::with_capacity(streams.len());
         for stream in streams {
             let name = stream.settings.stream.clone();
@@ -102,11 +104,19 @@ impl<'a> Pipeline<'a> {
             seconds: begun.elapsed().as_secs_f64(),
             phases: PhaseSeconds::from(&*context.phases),
             warnings: context.warnings(),
+            feed: None,
         })
     }
 
+    /// Memory for the batches of a run.
+    pub(super) fn transit(&self) -> Budget {
+        let resources = &self.file.resources;
+        let queued = resources.max_inflight_batches.map_or(u32::MAX, std::num::NonZeroU32::get);
+        Budget::new(self.budget()).queued(queued as usize).compressed(resources.compression)
+    }
+
     /// Claims the targets of the source's streams.
-    async fn claims(&self) -> Result<Vec<Box<dyn Claim>>, RunError> {
+    pub(super) async fn claims(&self) -> Result<Vec<Box<dyn Claim>>, RunError> {
         let mut claims = Vec::new();
         for stream in &self.file.source.streams {
             let settings = self.target_settings(&stream.name, stream.target());
@@ -144,7 +154,8 @@ impl<'a> Pipeline<'a> {
             pipeline: self.file.pipeline.as_str().to_owned(),
             stream: stream.to_owned(),
             into: into.to_owned(),
-            write_mode: destination.write_mode,
+            // A feed begins with a copy that takes the place of what is there.
+            write_mode: if self.is_feed() { WriteMode::Replace } else { destination.write_mode },
             primary_key: destination.primary_key.clone(),
             on_data_error: destination.on_data_error,
             schema_evolution: destination.schema_evolution,
@@ -195,7 +206,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Copies a stream.
-    async fn copy(
+    pub(super) async fn copy(
         &self,
         opened: Opened,
         options: &Options,

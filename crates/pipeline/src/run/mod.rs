@@ -3,6 +3,7 @@
 
 mod columns;
 mod engine;
+mod feed;
 mod fields;
 mod open;
 mod plan;
@@ -13,5 +14,5 @@ mod verify;
 
 pub use engine::{Options, Pipeline};
 pub use plan::{Plan, StreamPlan};
-pub use report::{Report, StreamReport};
+pub use report::{FeedReport, Report, StreamReport};
 pub use verify::{StreamVerification, Verification};

@@ -229,6 +229,7 @@ impl Pipeline<'_> {
             batch_size: self.batch_size(form),
             memory: self.budget(),
             parallelism: self.parallelism(),
+            snapshot: history.snapshot.clone(),
         };
         let opened = self.source.open(stream, &opening, context);
         let (opened, ()) = join(opened, self.destination.warm(&settings)).await;

@@ -64,6 +64,7 @@ impl Pipeline<'_> {
         let options = Options::default();
         let history = self.history(&options).await?;
         let streams = self.open(&options, &history, self.destination.form(), context).await?;
+        let followed = self.feed_note().await?;
         let mut plans = Vec::with_capacity(streams.len());
         for opened in streams {
             let stream = &opened.stream;
@@ -73,6 +74,7 @@ impl Pipeline<'_> {
             let units = stream.units();
             let columns = stream.columns().iter();
             let mut notes = stream.notes();
+            notes.extend(followed.clone());
             if let Some(load) = &opened.to_end {
                 notes.push(format!(
                     "load {} of an earlier run is ended first: all its units are committed",
@@ -101,8 +103,8 @@ impl Pipeline<'_> {
         })
     }
 
-    /// Checks that both sides answer and that this build has the transforms, and reports what the
-    /// sides are.
+    /// Checks that both sides answer, that changes can be followed if they are to be, and that this build has
+    /// the transforms; reports what the sides are.
     ///
     /// # Errors
     /// [`RunError`], with the side that does not answer correctly, or the transforms.
@@ -112,6 +114,9 @@ impl Pipeline<'_> {
         let source = self.source.check().await.map_err(|error| RunError::of("source", error))?;
         let destination =
             self.destination.check().await.map_err(|error| RunError::of("destination", error))?;
+        if self.is_feed() {
+            self.check_feed().await?;
+        }
         Ok((source, destination))
     }
 

@@ -27,6 +27,31 @@ pub struct Report {
     pub phases: PhaseSeconds,
     /// What to know of this run, such as rows that it does not read.
     pub warnings: Vec<String>,
+    /// What was followed, for `sync_mode: cdc`.
+    #[schema(required)]
+    pub feed: Option<FeedReport>,
+}
+
+/// The report of a feed.
+#[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelineFeedReport)]
+pub struct FeedReport {
+    /// The end of the last commit that was applied, as the source writes it.
+    pub position: String,
+    /// The position that the run had to reach: the end of the source's log when it began.
+    pub wanted: String,
+    /// Number of commits of the source.
+    pub commits: u64,
+    /// Number of changes in them.
+    pub changes: u64,
+    /// Number of transactions at the destination.
+    pub units: u64,
+    /// Number of rows inserted, once changes of the same row are added up.
+    pub inserted: u64,
+    /// Number of rows updated.
+    pub updated: u64,
+    /// Number of rows deleted.
+    pub deleted: u64,
 }
 
 /// The report of one stream.

@@ -39,6 +39,8 @@ pub(super) struct History {
     keeps_finished: bool,
     /// Whether the round of this name is an earlier one: every stream is left unchanged.
     is_past: bool,
+    /// The snapshot in which all streams are read, if it is given.
+    pub(super) snapshot: Option<String>,
 }
 
 impl History {
@@ -84,7 +86,8 @@ impl Pipeline<'_> {
         let is_past = !options.from_scratch
             && options.once.as_ref().is_some_and(|name| newest.past.contains(name));
         if is_past {
-            return Ok(History { loads, round: newest, keeps_finished: true, is_past });
+            let snapshot = None;
+            return Ok(History { loads, round: newest, keeps_finished: true, is_past, snapshot });
         }
         let is_append = self.file.destination.write_mode == WriteMode::Append;
         let continues = match (&options.once, options.from_scratch) {
@@ -113,7 +116,7 @@ impl Pipeline<'_> {
                 past: past(newest, is_open),
             }
         };
-        Ok(History { loads, round, keeps_finished, is_past })
+        Ok(History { loads, round, keeps_finished, is_past, snapshot: None })
     }
 
     /// Possible targets of streams: those of the source, and the results of transforms.

@@ -69,7 +69,11 @@ impl Pipeline<'_> {
     ) -> Result<StreamVerification, ConnectorError> {
         let settings = self.target_settings(&stream.name, stream.target());
         let whole = forebay_sdk::settings::StreamSettings {
-            sync_mode: SyncMode::FullRefresh,
+            // What is followed is compared as it is copied.
+            sync_mode: match stream.sync_mode {
+                SyncMode::Cdc => SyncMode::Cdc,
+                SyncMode::FullRefresh | SyncMode::Incremental => SyncMode::FullRefresh,
+            },
             ..stream.clone()
         };
         let mut opening = Opening {
@@ -80,6 +84,7 @@ impl Pipeline<'_> {
             batch_size: 1 << 20,
             memory: self.budget(),
             parallelism: 1,
+            snapshot: None,
         };
         let mut open = self.source.open(&whole, &opening, context).await?;
         let target = self.destination.open(&settings, open.columns(), context).await?;

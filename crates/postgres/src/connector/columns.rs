@@ -3,9 +3,9 @@
 use forebay_pgcopy::{Column, Wire, catalog};
 use forebay_sdk::connector::{Form, Result};
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::settings::StreamSettings;
+use forebay_sdk::settings::{StreamSettings, SyncMode};
 
-use super::catalog::Table;
+use super::catalog::{Table, TableColumn};
 use super::sql::ident;
 
 /// The columns to read, and their expressions.
@@ -23,7 +23,10 @@ impl Columns {
     /// The columns of a stream, in the form that is asked for.
     pub(super) fn choose(table: &Table, stream: &StreamSettings, form: Form) -> Result<Self> {
         let chosen: Vec<_> = if stream.columns.is_empty() {
-            table.columns.iter().collect()
+            // Changes do not have generated columns, so the copy before them must not either.
+            let is_read =
+                |column: &&TableColumn| stream.sync_mode != SyncMode::Cdc || !column.is_generated;
+            table.columns.iter().filter(is_read).collect()
         } else {
             let found = stream
                 .columns

@@ -52,6 +52,11 @@ impl Server {
         self.0.name()
     }
 
+    /// The server itself.
+    pub(super) fn inner(&self) -> &connect::Server {
+        &self.0
+    }
+
     /// Connects, and adds the time it takes to the phases of a run.
     ///
     /// # Errors

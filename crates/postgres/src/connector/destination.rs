@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
 use forebay_pgcopy::Column;
+use forebay_sdk::changes::feed::FeedTarget;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
@@ -13,6 +14,7 @@ use futures_util::future::join;
 
 use super::catalog::table;
 use super::connect::{Pool, Server, refused};
+use super::feed::Feeds;
 use super::kept::Kept;
 use super::known::known;
 use super::ledger::{self, Ledger};
@@ -28,6 +30,7 @@ pub struct PostgresDestination {
     settings: Settings,
     pool: OnceLock<Arc<Pool>>,
     ledger: Ledger,
+    pub(super) feeds: Feeds,
 }
 
 impl PostgresDestination {
@@ -35,11 +38,12 @@ impl PostgresDestination {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let ledger = Ledger::new(&settings.ledger_schema.0);
-        Self { settings, pool: OnceLock::new(), ledger }
+        let feeds = Feeds::new(&settings.ledger_schema.0);
+        Self { settings, pool: OnceLock::new(), ledger, feeds }
     }
 
     /// The connections that all parts share.
-    fn pool(&self) -> Result<Arc<Pool>> {
+    pub(super) fn pool(&self) -> Result<Arc<Pool>> {
         if let Some(pool) = self.pool.get() {
             return Ok(Arc::clone(pool));
         }
@@ -47,7 +51,7 @@ impl PostgresDestination {
         Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 
-    fn table_name(&self, target: &TargetSettings) -> Result<TableName> {
+    pub(super) fn table_name(&self, target: &TargetSettings) -> Result<TableName> {
         TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
                 format!("{:?} is not a valid table name", target.into),
@@ -144,6 +148,10 @@ impl Destination for PostgresDestination {
         // Later queries use another connection: this one only holds the lock.
         let (claimed, ()) = join(claim, pool.fill(1, None)).await;
         Ok(Box::new(claimed?))
+    }
+
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        Some(self)
     }
 
     async fn warm(&self, target: &TargetSettings) {

@@ -11,6 +11,7 @@ mod dead;
 mod destination;
 mod evolve;
 mod exchange;
+mod feed;
 mod horizon;
 mod incremental;
 mod insert;

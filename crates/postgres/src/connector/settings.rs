@@ -39,10 +39,16 @@ pub struct Settings {
     pub schema: Text,
     /// For a destination: schema of the ledger. It is created if it does not exist.
     pub ledger_schema: Text,
-    /// For a source: how long an incremental run waits for transactions that may still write when
-    /// it starts.
+    /// For a source: how long an incremental run, or the beginning of a feed, waits for transactions that
+    /// may still write when it starts.
     #[schemars(with = "String")]
     pub wait_for_late_commits: HumanDuration,
+    /// For a source with `sync_mode: cdc`: the replication slot. The default is made from the pipeline's
+    /// name.
+    pub slot: Option<Text>,
+    /// For a source with `sync_mode: cdc`: a publication that exists. By default one is made, and removed
+    /// with the slot.
+    pub publication: Option<Text>,
 }
 
 impl Default for Settings {
@@ -59,6 +65,8 @@ impl Default for Settings {
             schema: Text("public".into()),
             ledger_schema: Text("forebay".into()),
             wait_for_late_commits: HumanDuration(Duration::from_secs(30)),
+            slot: None,
+            publication: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, catalog};
+use forebay_sdk::changes::feed::ChangeSource;
 use forebay_sdk::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Form, Opening, Result, Source, SourceStream,
     Unit,
@@ -37,7 +38,7 @@ use super::units::{Part, Parts};
 /// A PostgreSQL as a source.
 #[derive(Debug)]
 pub struct PostgresSource {
-    settings: Settings,
+    pub(super) settings: Settings,
     pool: OnceLock<Arc<Pool>>,
 }
 
@@ -48,7 +49,7 @@ impl PostgresSource {
         Self { settings, pool: OnceLock::new() }
     }
 
-    fn table_name(&self, stream: &StreamSettings) -> Result<TableName> {
+    pub(super) fn table_name(&self, stream: &StreamSettings) -> Result<TableName> {
         TableName::parse(&stream.name, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
                 format!("{:?} is not a valid table name", stream.name),
@@ -118,6 +119,10 @@ impl Source for PostgresSource {
         Ok(place)
     }
 
+    fn changes(&self) -> Option<&dyn ChangeSource> {
+        Some(self)
+    }
+
     async fn open(
         &self,
         stream: &StreamSettings,
@@ -138,7 +143,7 @@ impl Source for PostgresSource {
             _ => None,
         };
         let begin = async {
-            let begun = client.batch_execute(&format!("{BEGIN}; {}", horizon::mark())).await;
+            let begun = client.batch_execute(&begin(opening.snapshot.as_deref())).await;
             begun.map_err(|error| refused("start reading", error))
         };
         let ((), found) = try_join(begin, table(&client, &name)).await?;
@@ -166,17 +171,28 @@ impl Source for PostgresSource {
         Ok(Arc::new(PostgresStream {
             units: parts.units.iter().map(|(unit, _)| unit.clone()).collect(),
             parts: parts.units.into_iter().map(|(_, part)| part).collect(),
-            is_stable: parts.is_stable,
+            // In another snapshot there are other rows than in the one that was given.
+            is_stable: parts.is_stable && opening.snapshot.is_none(),
             cursor: parts.cursor,
             notes: parts.notes,
             columns,
             table: found,
             server: pool.server.clone(),
             shared,
+            snapshot: opening.snapshot.clone(),
             idle: Mutex::new(idle),
             form: opening.form,
             batch_size: opening.batch_size,
         }))
+    }
+}
+
+/// Starts a transaction, in a snapshot if there is one.
+fn begin(snapshot: Option<&str>) -> String {
+    let mark = horizon::mark();
+    match snapshot {
+        Some(id) => format!("{BEGIN}; set transaction snapshot {}; {mark}", literal(id)),
+        None => format!("{BEGIN}; {mark}"),
     }
 }
 
@@ -237,6 +253,8 @@ struct PostgresStream {
     server: Server,
     /// The snapshot that several units share. The lock is held while another one is made.
     shared: Option<tokio::sync::Mutex<Shared>>,
+    /// The snapshot that was given, which is held elsewhere.
+    snapshot: Option<String>,
     /// Connections in transactions of the snapshot.
     idle: Mutex<Vec<Client>>,
     form: Form,
@@ -253,9 +271,8 @@ impl PostgresStream {
             }
         }
         let client = self.server.connect(Some(&context.phases)).await?;
-        let mark = horizon::mark();
         let Some(shared) = &self.shared else {
-            let begun = client.batch_execute(&format!("{BEGIN}; {mark}")).await;
+            let begun = client.batch_execute(&begin(self.snapshot.as_deref())).await;
             begun.map_err(|error| refused("start reading", error))?;
             self.check_same(&client, part).await?;
             return Ok(client);
@@ -270,13 +287,11 @@ impl PostgresStream {
                 "the snapshot was lost with its connection: the remaining units are read in another one"
             );
             let other = self.server.connect(Some(&context.phases)).await?;
-            let begun = other.batch_execute(&format!("{BEGIN}; {mark}")).await;
+            let begun = other.batch_execute(&begin(None)).await;
             begun.map_err(|error| refused("start reading", error))?;
             *shared = Shared::by(other).await?;
         }
-        let id = literal(&shared.id);
-        let begin = format!("{BEGIN}; set transaction snapshot {id}; {mark}");
-        if let Err(error) = client.batch_execute(&begin).await {
+        if let Err(error) = client.batch_execute(&begin(Some(&shared.id))).await {
             // That the snapshot has ended may be known before the end of its connection.
             return Err(match shared.client.batch_execute("").await {
                 Ok(()) => refused("join the snapshot", error),

@@ -38,8 +38,8 @@ const SETTINGS: [(&str, &str); 6] = [
     ("bytea_output", "hex"),
 ];
 
-trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync> Socket for S {}
 
 /// A connection in replication mode.
 pub struct Replication {

@@ -124,6 +124,7 @@ impl Copy {
             batch_size: 64 << 10,
             memory: 32 << 20,
             parallelism: 1,
+            snapshot: None,
         };
         let open = source.open(&stream, &opening(Form::Tuples), context).await?;
         let destination = databases.destination(self.user);

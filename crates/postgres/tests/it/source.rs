@@ -54,6 +54,7 @@ impl Reader {
             batch_size: 1 << 20,
             memory: 32 << 20,
             parallelism: 1,
+            snapshot: None,
         };
         let (context, _cancel) = Context::new("test");
         self.runtime.block_on(self.source.open(&stream, &opening, &context))

@@ -123,6 +123,7 @@ async fn opened(
         batch_size: BATCH_SIZE,
         memory: 32 << 20,
         parallelism: 2,
+        snapshot: None,
     };
     let (context, _cancel) = Context::new("acceptance");
     source.open(stream, &opening, &context).await

@@ -69,6 +69,18 @@ pub struct Moved {
     pub rows_dead: AtomicU64,
     /// Number of units committed.
     pub units_committed: AtomicU64,
+    /// Of a feed: the source's time, in microseconds since 1970, up to which every commit is applied; 0 if it is
+    /// not known.
+    pub applied_until_us: AtomicU64,
+}
+
+impl Moved {
+    /// Records that every commit of a source up to a time is applied.
+    ///
+    /// * `at_us`: in microseconds since 1970.
+    pub fn applied_until(&self, at_us: i64) {
+        self.applied_until_us.fetch_max(u64::try_from(at_us).unwrap_or(0), Ordering::Relaxed);
+    }
 }
 
 /// Shared by every part of a run. Clones share the same state.

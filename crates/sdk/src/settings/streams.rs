@@ -12,7 +12,7 @@ pub enum SyncMode {
     FullRefresh,
     /// Rows that are new since the last run, by a cursor field.
     Incremental,
-    /// Changes from the database's log. Not implemented yet.
+    /// All rows once, and then every change, from the database's log.
     Cdc,
 }
 

@@ -299,6 +299,7 @@ async fn incremental_continues_after_the_last_row_and_its_tie_breaker() {
             batch_size: 1 << 20,
             memory: 32 << 20,
             parallelism: 1,
+            snapshot: None,
         };
         let (context, _cancel) = Context::new("test");
         let open = source(&path).open(&stream, &opening, &context).await.unwrap();

@@ -129,6 +129,7 @@ async fn open_as(
         batch_size: 1 << 20,
         memory: 32 << 20,
         parallelism: 1,
+        snapshot: None,
     };
     let (context, _cancel) = Context::new("test");
     source.open(&stream(of), &opening, &context).await
@@ -301,6 +302,7 @@ async fn ids_of_several_types_are_all_read_once() {
         batch_size: 1 << 20,
         memory: 32 << 20,
         parallelism: 1,
+        snapshot: None,
     };
     let (context, _cancel) = Context::new("test");
     let again = lenient.open(&stream(json!({ "name": "c" })), &opening, &context).await.unwrap();

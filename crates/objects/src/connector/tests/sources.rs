@@ -361,6 +361,7 @@ async fn incremental_reads_files_that_were_written_since() {
             batch_size: 1 << 20,
             memory: 32 << 20,
             parallelism: 1,
+            snapshot: None,
         };
         let (context, _cancel) = Context::new("test");
         source.open(&stream, &opening, &context).await

@@ -1,0 +1,179 @@
+//! A unit becomes one transaction: the rows of all its tables, and the position.
+//!
+//! Foreign keys are not checked and triggers do not fire while changes are applied, as with the server's own
+//! subscriptions, if the role may say so: the rows were checked at the source, and arrive table by table.
+//! Otherwise constraints are deferred to the end of the transaction.
+
+use async_trait::async_trait;
+use forebay_sdk::changes::feed::{Applied, ChangeUnit, Feed, FeedStream, FeedWriter, Redefinition};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::settings::TargetSettings;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::super::connect::refused;
+use super::super::sql::TableName;
+use super::alter::Altering;
+use super::record::{self, Feeds};
+use super::staging::Table;
+
+/// Whether the role may apply as a subscription does.
+const MAY_REPLICATE: &str = "
+select coalesce((select rolsuper from pg_roles where rolname = current_user), false)
+  or (current_setting('server_version_num')::int4 >= 150000
+      and (select has_parameter_privilege('session_replication_role', 'set')))";
+
+/// The same before there was that privilege.
+const IS_SUPERUSER: &str = "select rolsuper from pg_roles where rolname = current_user";
+
+/// Applies the changes of a feed.
+pub(super) struct Applier {
+    client: Client,
+    feeds: Feeds,
+    pipeline: String,
+    feed: Feed,
+    tables: Vec<Table>,
+    settings: Vec<TargetSettings>,
+    begin: &'static str,
+    /// Whether a transaction has begun, with a part of a large one.
+    is_begun: bool,
+    /// Whether it has changed columns.
+    is_redefined: bool,
+}
+
+impl Applier {
+    pub(super) async fn open(
+        client: Client,
+        feeds: Feeds,
+        pipeline: &str,
+        feed: &Feed,
+        tables: &[(TableName, &FeedStream)],
+        settings: &[TargetSettings],
+    ) -> Result<Self> {
+        let act = |error| refused("prepare to apply changes", error);
+        let query = "select current_setting('server_version_num')::int4 >= 150000";
+        let is_15: bool = client.query_one(query, &[]).await.map_err(act)?.get(0);
+        let query = if is_15 { MAY_REPLICATE } else { IS_SUPERUSER };
+        let may_replicate: bool = client.query_one(query, &[]).await.map_err(act)?.get(0);
+        let begin = if may_replicate {
+            "begin; set local session_replication_role = replica"
+        } else {
+            "begin; set constraints all deferred"
+        };
+        let mut opened = Vec::with_capacity(tables.len());
+        for (at, (name, stream)) in tables.iter().enumerate() {
+            opened.push(Table::open(&client, at, name, stream).await?);
+        }
+        Ok(Self {
+            client,
+            feeds,
+            pipeline: pipeline.to_owned(),
+            feed: feed.clone(),
+            tables: opened,
+            settings: settings.to_vec(),
+            begin,
+            is_begun: false,
+            is_redefined: false,
+        })
+    }
+
+    /// Records a position in the transaction of the connection, and commits it.
+    async fn commit(&mut self, position: &str) -> Result<()> {
+        let act = |error| refused("record the position", error);
+        let before = self.feed.position.clone().unwrap_or_default();
+        let feed = if self.is_redefined { Some(record::encoded(&self.feed)?) } else { None };
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&self.pipeline, Type::TEXT),
+            (&before, Type::TEXT),
+            (&position, Type::TEXT),
+            (&feed, Type::TEXT),
+        ];
+        let rows =
+            self.client.query_typed(&self.feeds.advance(), &values).await.map_err(act)?.len();
+        if rows != 1 {
+            return Err(ConnectorError::Busy {
+                act: "record the position".into(),
+                source: "another run has recorded one meanwhile".into(),
+            });
+        }
+        let committed = self.client.batch_execute("commit").await;
+        committed.map_err(|error| refused("commit changes", error))?;
+        self.feed.position = Some(position.to_owned());
+        self.is_redefined = false;
+        Ok(())
+    }
+
+    /// Gives a table other columns, in the transaction of the connection.
+    async fn redefine(&mut self, at: usize, redefinition: Redefinition) -> Result<()> {
+        let (Some(table), Some(settings), Some(stream)) =
+            (self.tables.get_mut(at), self.settings.get(at), self.feed.streams.get_mut(at))
+        else {
+            return Err(unknown());
+        };
+        let name = table.name().clone();
+        for step in &redefinition.steps {
+            let there = super::super::catalog::table(&self.client, &name).await?;
+            let columns = there.map(|table| table.columns).unwrap_or_default();
+            let altering =
+                Altering { name: &name, there: &columns, policy: settings.schema_evolution };
+            for statement in altering.statements(step)? {
+                let done = self.client.batch_execute(&statement).await;
+                done.map_err(|error| refused(format!("change the columns of {name}"), error))?;
+            }
+        }
+        stream.columns = redefinition.columns;
+        table.close(&self.client).await?;
+        *table = Table::open(&self.client, at, &name, stream).await?;
+        self.is_redefined = true;
+        Ok(())
+    }
+}
+
+fn unknown() -> ConnectorError {
+    ConnectorError::data("a feed", "a change of a stream that it has not".to_owned())
+}
+
+#[async_trait]
+impl FeedWriter for Applier {
+    async fn apply(&mut self, unit: ChangeUnit) -> Result<Vec<Applied>> {
+        let is_continued = self.is_begun;
+        if !is_continued {
+            let begun = self.client.batch_execute(self.begin).await;
+            begun.map_err(|error| refused("begin to apply changes", error))?;
+            self.is_begun = true;
+        }
+        let mut applied = vec![Applied::default(); self.tables.len()];
+        for (at, redefinition) in unit.redefined {
+            self.redefine(at, redefinition).await?;
+        }
+        let table = |at: usize| self.tables.get(at).ok_or_else(unknown);
+        let truncated = unit.streams.iter().filter(|of| of.net.is_truncated());
+        let truncated = truncated.map(|of| Ok(table(of.stream)?.sql()));
+        let truncated = truncated.collect::<Result<Vec<_>>>()?;
+        if !truncated.is_empty() {
+            // At once, since they may refer to each other.
+            let truncate = format!("truncate {}", truncated.join(", "));
+            let done = self.client.batch_execute(&truncate).await;
+            done.map_err(|error| refused("empty tables", error))?;
+        }
+        for of in unit.streams {
+            let effects = of.net.into_effects();
+            let done = table(of.stream)?.apply(&self.client, &effects, is_continued).await?;
+            if let Some(applied) = applied.get_mut(of.stream) {
+                *applied = done;
+            }
+        }
+        if let Some(position) = &unit.position {
+            self.commit(position).await?;
+            self.is_begun = false;
+        }
+        Ok(applied)
+    }
+
+    async fn advance(&mut self, position: &str) -> Result<()> {
+        let begun = self.client.batch_execute("begin").await;
+        begun.map_err(|error| refused("begin to record a position", error))?;
+        self.commit(position).await
+    }
+}

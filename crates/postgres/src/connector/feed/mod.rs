@@ -1,0 +1,25 @@
+//! Change data capture: a feed of tables of a PostgreSQL, read and applied (decision 0027).
+//!
+//! | module | |
+//! |---|---|
+//! | [`source`] | the feed at its source: slot, publication, snapshot |
+//! | [`tables`] | the tables of a feed in the source's catalog, and whether they can be followed |
+//! | [`assemble`] | messages of pgoutput become units of whole transactions |
+//! | [`stream`] | the connection that receives them, while units are applied |
+//! | [`redefine`] | other columns of a table: what became of its rows |
+//! | [`record`] | the position, in the ledger of the destination |
+//! | [`alter`] | other columns of a table at the destination |
+//! | [`apply`] | a unit becomes statements in one transaction |
+//! | [`staging`] | the rows of a unit, in a temporary table |
+
+mod alter;
+mod apply;
+mod assemble;
+mod record;
+mod redefine;
+mod source;
+mod staging;
+mod stream;
+mod tables;
+
+pub(super) use record::Feeds;

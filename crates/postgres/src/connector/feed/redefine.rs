@@ -1,0 +1,243 @@
+//! Tables whose columns change while they are followed.
+//!
+//! The stream has the names and types of columns, and no more. What became of the rows that were there is in the
+//! catalog: a column keeps its number when it is renamed, and a constant default of a new one is recorded for the
+//! rows before it. Where the catalog does not show it either, the change is refused.
+//!
+//! Invariant: after the steps of a redefinition, rows that no change concerned are the same on both sides, unless
+//! the type of a column was changed by an expression (`alter ... using`).
+
+use std::collections::HashMap;
+
+use forebay_sdk::changes::feed::{ColumnStep, FeedColumn, Redefinition};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::super::connect::refused;
+use super::super::sql::TableName;
+use super::tables::check_type;
+use crate::replication::pgoutput::{Relation, ReplicaIdentity};
+
+/// A column in the catalog, as it is now.
+struct Live {
+    number: i16,
+    /// Rows may have got a value that the log does not show.
+    has_default: bool,
+    /// The value of the rows that were there when it was added.
+    missing: Option<String>,
+}
+
+/// Names of types, and whether their values can be passed on. A type that was dropped since is unknown.
+const TYPES: &str = "
+with recursive asked(ord, oid, modifier) as (
+  select ord, oid, modifier from unnest($1::oid[], $2::int4[]) with ordinality a(oid, modifier, ord)),
+based(ord, base) as (
+  select ord, oid from asked
+  union select b.ord, t.typbasetype from based b join pg_type t on t.oid = b.base where t.typbasetype <> 0)
+select format_type(a.oid, a.modifier), coalesce(t.typsend <> 0, false),
+       coalesce(t.typtype = 'c' or t.typelem >= 16384, false)
+from asked a left join (based b join pg_type t on t.oid = b.base and t.typbasetype = 0) on b.ord = a.ord
+order by a.ord";
+
+/// The columns of a table by name.
+const COLUMNS: &str = "
+select a.attname::text, a.attnum, a.atthasdef or a.attidentity <> '', a.atthasmissing,
+       (a.attmissingval::text::text[])[1]
+from pg_attribute a where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped";
+
+/// Compares a relation with what is recorded of its table; `None`: it is the same.
+///
+/// # Errors
+/// What became of the rows cannot be known, or values of a type cannot be passed on.
+pub(super) async fn redefinition(
+    client: &Client,
+    name: &TableName,
+    relation: &Relation,
+    recorded: &[FeedColumn],
+) -> Result<Option<Redefinition>> {
+    let act = |error| refused(format!("look up {name}"), error);
+    let oids: Vec<u32> = relation.columns.iter().map(|column| column.type_oid.0).collect();
+    let modifiers: Vec<i32> = relation.columns.iter().map(|column| column.type_modifier).collect();
+    let of: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&oids, Type::OID_ARRAY), (&modifiers, Type::INT4_ARRAY)];
+    let types = client.query_typed(TYPES, &of).await.map_err(act)?;
+    let rows = client.query_typed(COLUMNS, &[(&relation.oid.0, Type::OID)]).await.map_err(act)?;
+    let live = rows.iter().map(|row| {
+        let is_missing: bool = row.get(3);
+        let missing = row.get::<_, Option<String>>(4).filter(|_| is_missing);
+        let live = Live { number: row.get(1), has_default: row.get(2), missing };
+        (row.get(0), live)
+    });
+    let live: HashMap<String, Live> = live.collect();
+    let mut columns = Vec::with_capacity(relation.columns.len());
+    for (column, of) in relation.columns.iter().zip(&types) {
+        let is_recorded_key =
+            || recorded.iter().any(|known| known.is_key && known.name == column.name);
+        let found = FeedColumn {
+            name: column.name.clone(),
+            sql_type: of.get(0),
+            is_key: match relation.identity {
+                ReplicaIdentity::Full => is_recorded_key(),
+                _ => column.is_identity,
+            },
+            number: live.get(&column.name).map_or(0, |live| live.number),
+        };
+        check_type(name, &found, of.get(1), of.get(2))?;
+        columns.push(found);
+    }
+    let steps = steps(name, recorded, &columns, &live)?;
+    let is_same =
+        steps.is_empty() && recorded.iter().map(identity).eq(columns.iter().map(identity));
+    Ok((!is_same).then_some(Redefinition { columns, steps }))
+}
+
+/// What values are read by.
+fn identity(column: &FeedColumn) -> (&str, &str, bool) {
+    (&column.name, &column.sql_type, column.is_key)
+}
+
+/// The steps from the recorded columns to those of now.
+fn steps(
+    name: &TableName,
+    recorded: &[FeedColumn],
+    now: &[FeedColumn],
+    live: &HashMap<String, Live>,
+) -> Result<Vec<ColumnStep>> {
+    let unknown = |column: &str, what: &str| {
+        ConnectorError::unsupported(
+            format!(
+                "column {column:?} of {name} {what}, and the log does not show what that did to its rows"
+            ),
+            "run with `--from-scratch`, which copies the tables again",
+        )
+    };
+    let known = |column: &str| recorded.iter().find(|known| known.name == column);
+    let is_now = |column: &str| now.iter().any(|other| other.name == column);
+    let last = recorded.iter().map(|column| column.number).max().unwrap_or(0);
+    let (mut renamed, mut rest) = (Vec::new(), Vec::new());
+    for column in now {
+        let is_there = live.get(&column.name);
+        let before = match (known(&column.name), is_there) {
+            (Some(known), Some(live)) if live.number != known.number => {
+                return Err(unknown(&column.name, "was dropped and created again"));
+            }
+            (Some(known), _) => known,
+            (None, None) => return Err(unknown(&column.name, "was added and changed again")),
+            (None, Some(live)) => {
+                let by_number = recorded.iter().find(|known| known.number == live.number);
+                match by_number {
+                    Some(known) if !is_now(&known.name) => {
+                        let (from, to) = (known.name.clone(), column.name.clone());
+                        renamed.push(ColumnStep::Rename { from, to });
+                        known
+                    }
+                    Some(_) => return Err(unknown(&column.name, "has the place of another one")),
+                    None if live.number <= last => {
+                        return Err(unknown(&column.name, "was computed before"));
+                    }
+                    None if live.has_default && live.missing.is_none() => {
+                        return Err(unknown(&column.name, "was added with a default"));
+                    }
+                    None => {
+                        rest.push(ColumnStep::Add {
+                            name: column.name.clone(),
+                            sql_type: column.sql_type.clone(),
+                            existing: live.missing.clone(),
+                        });
+                        continue;
+                    }
+                }
+            }
+        };
+        if before.sql_type != column.sql_type {
+            let (name, sql_type) = (column.name.clone(), column.sql_type.clone());
+            rest.push(ColumnStep::Retype { name, sql_type });
+        }
+    }
+    let is_kept = |known: &FeedColumn| {
+        let is_renamed = |step: &ColumnStep| matches!(step, ColumnStep::Rename { from, .. } if *from == known.name);
+        is_now(&known.name) || renamed.iter().any(is_renamed)
+    };
+    let dropped = recorded.iter().filter(|known| !is_kept(known));
+    let dropped = dropped.map(|known| ColumnStep::Drop { name: known.name.clone() });
+    let dropped: Vec<_> = dropped.collect();
+    renamed.extend(dropped);
+    renamed.append(&mut rest);
+    Ok(renamed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, sql_type: &str, number: i16) -> FeedColumn {
+        FeedColumn { name: name.into(), sql_type: sql_type.into(), is_key: number == 1, number }
+    }
+
+    fn live(columns: &[(&str, i16, bool, Option<&str>)]) -> HashMap<String, Live> {
+        let columns = columns.iter().map(|(name, number, has_default, missing)| {
+            let missing = missing.map(str::to_owned);
+            ((*name).to_owned(), Live { number: *number, has_default: *has_default, missing })
+        });
+        columns.collect()
+    }
+
+    #[test]
+    fn steps_say_what_became_of_each_column() {
+        let name = TableName::new("public", "t");
+        let before =
+            [column("id", "integer", 1), column("a", "text", 2), column("b", "integer", 4)];
+        let now = [
+            column("id", "integer", 1),
+            column("c", "text", 2),
+            column("b", "bigint", 4),
+            column("d", "date", 6),
+            column("e", "integer", 7),
+        ];
+        let catalog = live(&[
+            ("id", 1, true, None),
+            ("c", 2, false, None),
+            ("b", 4, false, None),
+            ("d", 6, false, None),
+            ("e", 7, true, Some("5")),
+        ]);
+        let found = steps(&name, &before, &now, &catalog).unwrap();
+        let text = str::to_owned;
+        assert_eq!(
+            found,
+            [
+                ColumnStep::Rename { from: text("a"), to: text("c") },
+                ColumnStep::Retype { name: text("b"), sql_type: text("bigint") },
+                ColumnStep::Add { name: text("d"), sql_type: text("date"), existing: None },
+                ColumnStep::Add {
+                    name: text("e"),
+                    sql_type: text("integer"),
+                    existing: Some(text("5"))
+                },
+            ]
+        );
+        let fewer = [column("id", "integer", 1), column("b", "integer", 4)];
+        let found =
+            steps(&name, &before, &fewer, &live(&[("id", 1, true, None), ("b", 4, false, None)]));
+        assert_eq!(found.unwrap(), [ColumnStep::Drop { name: text("a") }]);
+    }
+
+    #[test]
+    fn what_the_log_does_not_show_is_refused() {
+        let name = TableName::new("public", "t");
+        let before = [column("id", "integer", 1), column("a", "text", 2)];
+        let with =
+            |other: &str, number| [column("id", "integer", 1), column(other, "text", number)];
+        for (now, catalog) in [
+            // Dropped and created again; a default that is computed; gone from the catalog; was generated.
+            (with("a", 3), live(&[("id", 1, false, None), ("a", 3, false, None)])),
+            (with("b", 3), live(&[("id", 1, false, None), ("b", 3, true, None)])),
+            (with("b", 0), live(&[("id", 1, false, None)])),
+            (with("b", 0), live(&[("id", 1, false, None), ("b", 0, false, None)])),
+        ] {
+            steps(&name, &before, &now, &catalog).unwrap_err();
+        }
+    }
+}

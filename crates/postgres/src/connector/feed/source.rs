@@ -1,0 +1,424 @@
+//! A feed at its source: the publication that says which tables, the slot that keeps their changes, and the
+//! snapshot from which they are copied.
+//!
+//! Invariants:
+//! - The publication is there before the slot, since the server decodes each change with the catalog of its time.
+//! - Changes are read only if the slot and the recorded position fit: nothing between them is missing.
+
+use async_trait::async_trait;
+use forebay_sdk::changes::feed::{
+    ChangeSource, ChangeStream, CreatedFeed, Feed, FeedHealth, FeedOrigin, FeedStream, HeldSnapshot,
+};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::settings::StreamSettings;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::super::connect::{Server, refused};
+use super::super::source::PostgresSource;
+use super::super::sql::ident;
+use super::assemble::Assembler;
+use super::stream::Receiving;
+use super::tables::{Followed, followed};
+use crate::replication::{Lsn, Replication, StartOptions};
+
+/// The first version that sends values in their binary form.
+const VERSION_MIN: i32 = 140_000;
+/// Maximum length of a name.
+const NAME_MAX: usize = 63;
+
+/// What can be known of a slot.
+struct Slot {
+    plugin: Option<String>,
+    database: Option<String>,
+    active_pid: Option<i32>,
+    confirmed: Option<Lsn>,
+    status: Option<String>,
+    lag: Option<i64>,
+    kept: Option<i64>,
+}
+
+const SLOT: &str = "
+select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::int8,
+       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8
+from pg_replication_slots where slot_name = $1";
+
+const SERVER: &str = "
+select current_setting('server_version_num')::int4, current_setting('wal_level'), pg_is_in_recovery(),
+       current_database()::text";
+
+/// The tables of a publication, with those of which it has only some columns or rows. Before PostgreSQL 15
+/// there was neither.
+const PUBLISHED: &str = "
+select p.schemaname::text, p.tablename::text,
+       to_jsonb(p)->'attnames' is not null
+         and jsonb_array_length(to_jsonb(p)->'attnames') < (
+           select count(*) from pg_attribute a join pg_class c on c.oid = a.attrelid
+             join pg_namespace n on n.oid = c.relnamespace
+           where n.nspname = p.schemaname and c.relname = p.tablename and a.attnum > 0
+             and not a.attisdropped and a.attgenerated = ''),
+       to_jsonb(p)->>'rowfilter' is not null
+from pg_publication_tables p where p.pubname = $1";
+
+/// What a publication leaves out.
+const OPERATIONS: &str = "
+select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = $1";
+
+impl PostgresSource {
+    async fn followed(&self, client: &Client, streams: &[StreamSettings]) -> Result<Vec<Followed>> {
+        let mut tables = Vec::with_capacity(streams.len());
+        for stream in streams {
+            tables.push(followed(client, &self.table_name(stream)?).await?);
+        }
+        Ok(tables)
+    }
+
+    /// Refuses names that something else has: it would be dropped with the feed.
+    async fn check_free(
+        &self,
+        client: &Client,
+        origin: &FeedOrigin,
+        known: Option<&FeedOrigin>,
+    ) -> Result<()> {
+        let is_known = |name: fn(&FeedOrigin) -> &str| {
+            known.is_some_and(|known| known.server == origin.server && name(known) == name(origin))
+        };
+        if !is_known(|of| &of.slot) && slot(client, &origin.slot).await?.is_some() {
+            return Err(ConnectorError::unsupported(
+                format!(
+                    "the replication slot {:?} exists, and the destination has no feed that uses it",
+                    origin.slot
+                ),
+                "drop it if nothing else uses it, or name another one with `slot`",
+            ));
+        }
+        if self.given_publication().is_some() || is_known(|of| &of.publication) {
+            return Ok(());
+        }
+        let named = [(&origin.publication as &(dyn ToSql + Sync), Type::TEXT)];
+        let found = client.query_typed_opt(OPERATIONS, &named).await;
+        if found.map_err(|error| refused("look up the publication", error))?.is_none() {
+            return Ok(());
+        }
+        Err(ConnectorError::unsupported(
+            format!("a publication {:?} exists, which no feed made", origin.publication),
+            "set `publication` to use it, or drop it",
+        ))
+    }
+
+    /// The name of the publication if it is not ours.
+    fn given_publication(&self) -> Option<&str> {
+        self.settings.publication.as_ref().map(|name| name.0.as_str())
+    }
+}
+
+#[async_trait]
+impl ChangeSource for PostgresSource {
+    async fn name(
+        &self,
+        pipeline: &str,
+        streams: &[StreamSettings],
+        known: Option<&FeedOrigin>,
+    ) -> Result<FeedOrigin> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(None).await?;
+        let row = client.query_typed_one(SERVER, &[]).await;
+        let row = row.map_err(|error| refused("read the settings of the server", error))?;
+        let (version, level, is_standby, database): (i32, String, bool, String) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        let problem = if version < VERSION_MIN {
+            Some(("is older than PostgreSQL 14", "use `sync_mode: incremental`"))
+        } else if is_standby {
+            Some(("is a standby", "specify its primary"))
+        } else if level != "logical" {
+            Some((
+                "keeps no changes: wal_level is not logical",
+                "set `wal_level = logical` and restart it",
+            ))
+        } else {
+            None
+        };
+        if let Some((found, advice)) = problem {
+            return Err(ConnectorError::unsupported(format!("{} {found}", server.name()), advice));
+        }
+        self.followed(&client, streams).await?;
+        let (system, ..) = Replication::connect(server.inner()).await?.identify().await?;
+        let own = own_name(pipeline);
+        let publication = self.given_publication().map_or_else(|| own.clone(), str::to_owned);
+        let slot = self.settings.slot.as_ref().map_or(own, |name| name.0.clone());
+        let origin = FeedOrigin { server: system, database, slot, publication };
+        self.check_free(&client, &origin, known).await?;
+        Ok(origin)
+    }
+
+    async fn create(&self, origin: &FeedOrigin, streams: &[StreamSettings]) -> Result<CreatedFeed> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(None).await?;
+        let tables = self.followed(&client, streams).await?;
+        if self.given_publication().is_none() {
+            let names: Vec<String> = tables.iter().map(|table| table.name.sql()).collect();
+            let create = format!(
+                "create publication {} for table {} with (publish_via_partition_root = true)",
+                ident(&origin.publication),
+                names.join(", ")
+            );
+            let created = client.batch_execute(&create).await;
+            created.map_err(|error| refused("create the publication", error))?;
+        }
+        check_published(&client, &origin.publication, &tables).await?;
+        let mut replication = Replication::connect(server.inner()).await?;
+        let within = self.settings.wait_for_late_commits.get();
+        let created = replication.create_slot(&origin.slot, false, within).await?;
+        let recorded = tables.iter().zip(streams);
+        Ok(CreatedFeed {
+            position: created.consistent_point.to_string(),
+            snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
+            streams: recorded
+                .map(|(table, stream)| FeedStream {
+                    stream: stream.name.clone(),
+                    columns: table.columns.clone(),
+                })
+                .collect(),
+        })
+    }
+
+    async fn attach(
+        &self,
+        feed: &Feed,
+        streams: &[StreamSettings],
+        unit_size: usize,
+    ) -> Result<Box<dyn ChangeStream>> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(None).await?;
+        let origin = &feed.origin;
+        let from = feed.position.as_deref().unwrap_or_default();
+        let from: Lsn = from.parse().map_err(|_| {
+            ConnectorError::data("the recorded feed", format!("{from:?} is not a position"))
+        })?;
+        let mut replication = Replication::connect(server.inner()).await?;
+        let (system, _, present) = replication.identify().await?;
+        if system != origin.server {
+            return Err(lost(format!(
+                "{} is another server than the one the feed began with",
+                server.name()
+            )));
+        }
+        if from > present {
+            return Err(lost(format!(
+                "the log of {} ends at {present}, and changes up to {from} were applied: it was restored",
+                server.name()
+            )));
+        }
+        let found = slot(&client, &origin.slot).await?;
+        check_slot(found.as_ref(), origin, from)?;
+        let mut tables = self.followed(&client, streams).await?;
+        check_published(&client, &origin.publication, &tables).await?;
+        // What changed since then is in the stream.
+        for (table, recorded) in tables.iter_mut().zip(&feed.streams) {
+            *table = Followed::new(table.name.clone(), recorded.columns.clone());
+        }
+        let options = StartOptions {
+            protocol_version: 1,
+            publications: vec![origin.publication.clone()],
+            binary: true,
+            streaming: false,
+        };
+        replication.start(&origin.slot, from, &options).await?;
+        let assembler = Assembler::new(tables, from, unit_size);
+        Ok(Box::new(Receiving::start(replication, client, assembler, from, present)))
+    }
+
+    async fn health(&self, origin: &FeedOrigin) -> Result<FeedHealth> {
+        let client = Server::new(&self.settings)?.connect(None).await?;
+        let found = slot(&client, &origin.slot).await?;
+        let bytes = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        Ok(FeedHealth {
+            exists: found.is_some(),
+            is_active: found.as_ref().is_some_and(|slot| slot.active_pid.is_some()),
+            is_complete: found.as_ref().is_some_and(|slot| !slot.is_lost()),
+            confirmed: found.as_ref().and_then(|slot| slot.confirmed).map(|at| at.to_string()),
+            lag_bytes: bytes(found.as_ref().and_then(|slot| slot.lag)),
+            kept_bytes: bytes(found.as_ref().and_then(|slot| slot.kept)),
+            status: found.and_then(|slot| slot.status),
+        })
+    }
+
+    async fn remove(&self, origin: &FeedOrigin) -> Result<bool> {
+        let client = Server::new(&self.settings)?.connect(None).await?;
+        let found = slot(&client, &origin.slot).await?;
+        if let Some(pid) = found.as_ref().and_then(|slot| slot.active_pid) {
+            return Err(in_use(origin, pid));
+        }
+        if found.is_some() {
+            let dropped = client
+                .query_typed(
+                    "select pg_drop_replication_slot($1::text::name)",
+                    &[(&origin.slot, Type::TEXT)],
+                )
+                .await;
+            dropped.map_err(|error| refused("drop the replication slot", error))?;
+        }
+        if self.given_publication() != Some(origin.publication.as_str()) {
+            let drop = format!("drop publication if exists {}", ident(&origin.publication));
+            let dropped = client.batch_execute(&drop).await;
+            dropped.map_err(|error| refused("drop the publication", error))?;
+        }
+        Ok(found.is_some())
+    }
+}
+
+impl Slot {
+    fn is_lost(&self) -> bool {
+        self.status.as_deref() == Some("lost")
+    }
+}
+
+/// The name of what a pipeline creates at its source.
+fn own_name(pipeline: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    let mut name: String = "forebay_".chars().chain(pipeline.chars().map(plain)).collect();
+    if name.len() > NAME_MAX || !pipeline.chars().all(|c| plain(c) == c) {
+        let hash = xxhash_rust::xxh3::xxh3_64(pipeline.as_bytes());
+        name.truncate(NAME_MAX - 17);
+        name.push_str(&format!("_{hash:016x}"));
+    }
+    name
+}
+
+async fn slot(client: &Client, name: &str) -> Result<Option<Slot>> {
+    let found = client.query_typed_opt(SLOT, &[(&name, Type::TEXT)]).await;
+    let found = found.map_err(|error| refused("look up the replication slot", error))?;
+    Ok(found.map(|row| Slot {
+        plugin: row.get(0),
+        database: row.get(1),
+        active_pid: row.get(2),
+        confirmed: row.get::<_, Option<String>>(3).and_then(|at| at.parse().ok()),
+        status: row.get(4),
+        lag: row.get(5),
+        kept: row.get(6),
+    }))
+}
+
+/// Whether everything after a position is there, and may be read.
+fn check_slot(found: Option<&Slot>, origin: &FeedOrigin, from: Lsn) -> Result<()> {
+    let name = &origin.slot;
+    let Some(slot) = found else {
+        return Err(lost(format!("the replication slot {name:?} does not exist any more")));
+    };
+    let is_ours = slot.plugin.as_deref() == Some("pgoutput")
+        && slot.database.as_deref() == Some(origin.database.as_str());
+    if !is_ours {
+        return Err(lost(format!("the replication slot {name:?} is another one than before")));
+    }
+    if slot.is_lost() {
+        return Err(lost(format!(
+            "the server has removed changes of the replication slot {name:?}"
+        )));
+    }
+    if let Some(pid) = slot.active_pid {
+        return Err(in_use(origin, pid));
+    }
+    match slot.confirmed {
+        Some(confirmed) if confirmed <= from => Ok(()),
+        confirmed => {
+            let confirmed = confirmed.map_or_else(|| "nowhere".to_owned(), |at| at.to_string());
+            Err(lost(format!(
+                "changes are applied up to {from}, and the replication slot {name:?} begins at {confirmed}: \
+                 it was moved or made again"
+            )))
+        }
+    }
+}
+
+/// Whether a publication has every change of these tables.
+async fn check_published(client: &Client, publication: &str, tables: &[Followed]) -> Result<()> {
+    let act = |error| refused("look up the publication", error);
+    let rows = client.query_typed(PUBLISHED, &[(&publication, Type::TEXT)]).await.map_err(act)?;
+    let all =
+        client.query_typed_opt(OPERATIONS, &[(&publication, Type::TEXT)]).await.map_err(act)?;
+    let advice = "correct the publication, or leave out `publication` to have one made";
+    if !all.is_some_and(|row| row.get(0)) {
+        return Err(ConnectorError::unsupported(
+            format!(
+                "the publication {publication:?} does not exist, or leaves out some operations"
+            ),
+            advice,
+        ));
+    }
+    for table in tables {
+        let is_it = |row: &&tokio_postgres::Row| {
+            row.get::<_, String>(0) == table.name.schema
+                && row.get::<_, String>(1) == table.name.table
+        };
+        let row = rows.iter().find(is_it);
+        let problem = match row {
+            None => "does not have the table",
+            Some(row) if row.get(2) => "leaves out columns of",
+            Some(row) if row.get(3) => "leaves out rows of",
+            Some(_) => continue,
+        };
+        let found = format!("the publication {publication:?} {problem} {}", table.name);
+        return Err(ConnectorError::unsupported(found, advice));
+    }
+    Ok(())
+}
+
+fn in_use(origin: &FeedOrigin, pid: i32) -> ConnectorError {
+    ConnectorError::Busy {
+        act: format!("use the replication slot {:?}", origin.slot),
+        source: format!("process {pid} of the server is sending its changes to another client")
+            .into(),
+    }
+}
+
+fn lost(found: String) -> ConnectorError {
+    ConnectorError::unsupported(
+        found,
+        "changes may be missing: run with `--from-scratch`, which copies the tables again",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_at_the_source_are_valid_and_differ() {
+        assert_eq!(own_name("orders_2"), "forebay_orders_2");
+        let long = "a".repeat(80);
+        let names = [own_name("a-b"), own_name("a.b"), own_name("A_b"), own_name(&long)];
+        for (at, name) in names.iter().enumerate() {
+            assert!(name.len() <= NAME_MAX, "{name}");
+            let is_valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            assert!(name.bytes().all(is_valid), "{name}");
+            assert!(!names[..at].contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_read_only_if_nothing_after_the_position_is_missing() {
+        let origin = FeedOrigin { database: "d".into(), slot: "s".into(), ..FeedOrigin::default() };
+        let slot = |confirmed: u64| Slot {
+            plugin: Some("pgoutput".into()),
+            database: Some("d".into()),
+            active_pid: None,
+            confirmed: Some(Lsn(confirmed)),
+            status: Some("reserved".into()),
+            lag: None,
+            kept: None,
+        };
+        let check = |slot: Option<&Slot>| check_slot(slot, &origin, Lsn(7));
+        check(Some(&slot(7))).unwrap();
+        check(Some(&slot(6))).unwrap();
+        check(None).unwrap_err();
+        check(Some(&slot(8))).unwrap_err();
+        check(Some(&Slot { confirmed: None, ..slot(7) })).unwrap_err();
+        check(Some(&Slot { status: Some("lost".into()), ..slot(7) })).unwrap_err();
+        check(Some(&Slot { database: Some("e".into()), ..slot(7) })).unwrap_err();
+        check(Some(&Slot { plugin: Some("test_decoding".into()), ..slot(7) })).unwrap_err();
+        let active = check(Some(&Slot { active_pid: Some(9), ..slot(7) })).unwrap_err();
+        assert!(active.is_retryable(), "{active:?}");
+    }
+}

@@ -1,0 +1,231 @@
+//! The connection that receives changes, while earlier ones are applied.
+//!
+//! A task owns the connection. It reads, assembles units, and answers the server at least every ten seconds,
+//! however long a unit takes to be applied: it hands over one unit at a time, and stops reading when the next one
+//! is full.
+//!
+//! Invariant: only a position that was confirmed is reported as durable, so the server keeps everything after it.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_base::clock::{Clock as _, SystemClock};
+use forebay_sdk::changes::feed::{ChangeStream, Next};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_postgres::Client;
+
+use super::assemble::Assembler;
+use super::redefine::redefinition;
+use super::tables::Followed;
+use crate::replication::envelope::{Envelope, ServerTime};
+use crate::replication::pgoutput::{Decoder, Message};
+use crate::replication::{Lsn, Replication};
+
+/// How often the server is answered.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How long a unit waits for further commits while nothing is being applied.
+const UNIT_DELAY: Duration = Duration::from_millis(2);
+/// How often a position without changes is recorded.
+const IDLE_EVERY: Duration = Duration::from_secs(60);
+
+/// A feed that is being read.
+pub(super) struct Receiving {
+    units: mpsc::Receiver<Result<Next>>,
+    confirmed: watch::Sender<Lsn>,
+    present: String,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Receiving {
+    /// Reads from a connection on which replication has started.
+    ///
+    /// * `catalog`: another connection to the same database.
+    /// * `from`: the recorded position.
+    /// * `present`: the end of the server's log.
+    pub(super) fn start(
+        replication: Replication,
+        catalog: Client,
+        assembler: Assembler,
+        from: Lsn,
+        present: Lsn,
+    ) -> Self {
+        let (to, units) = mpsc::channel(1);
+        let (confirmed, follow) = watch::channel(from);
+        let receiver = Receiver {
+            replication,
+            catalog,
+            decoder: Decoder::default(),
+            assembler,
+            confirmed: follow,
+            received: from,
+            idle: None,
+            clock: ServerTime(0),
+            handed: from,
+            present,
+        };
+        let task = tokio::spawn(async move {
+            if let Err(error) = receiver.run(&to).await {
+                // The reader may have gone.
+                to.send(Err(error)).await.ok();
+            }
+        });
+        Self { units, confirmed, present: present.to_string(), task }
+    }
+}
+
+#[async_trait]
+impl ChangeStream for Receiving {
+    fn present(&self) -> &str {
+        &self.present
+    }
+
+    fn is_reached(&self, position: &str, wanted: &str) -> bool {
+        matches!((position.parse::<Lsn>(), wanted.parse::<Lsn>()), (Ok(at), Ok(wanted)) if at >= wanted)
+    }
+
+    async fn next(&mut self) -> Result<Next> {
+        match self.units.recv().await {
+            Some(next) => next,
+            None => Err(ConnectorError::Stopped),
+        }
+    }
+
+    async fn confirm(&mut self, position: &str) -> Result<()> {
+        let position = position.parse().map_err(|error: crate::replication::lsn::LsnError| {
+            ConnectorError::data("the position of a feed", error.to_string())
+        })?;
+        self.confirmed.send_replace(position);
+        Ok(())
+    }
+}
+
+/// Reads the connection.
+struct Receiver {
+    replication: Replication,
+    catalog: Client,
+    decoder: Decoder,
+    assembler: Assembler,
+    confirmed: watch::Receiver<Lsn>,
+    /// Everything before it was received.
+    received: Lsn,
+    /// End of the server's log as of which nothing is missing here.
+    idle: Option<Lsn>,
+    /// The server's clock at that moment.
+    clock: ServerTime,
+    /// The last position that was handed over.
+    handed: Lsn,
+    present: Lsn,
+}
+
+impl Receiver {
+    async fn run(mut self, to: &mpsc::Sender<Result<Next>>) -> Result<()> {
+        let mut report = interval(REPORT_EVERY);
+        report.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle_at = Instant::now();
+        let mut unit_at = Instant::now();
+        loop {
+            let has_unit = self.assembler.has_unit();
+            let idle = self.quiet().filter(|at| *at > self.handed);
+            let idle_at_now =
+                if idle.is_some_and(|at| at >= self.present) && self.handed < self.present {
+                    Instant::now()
+                } else {
+                    idle_at
+                };
+            tokio::select! {
+                biased;
+                _ = report.tick() => self.report().await?,
+                changed = self.confirmed.changed() => match changed {
+                    Ok(()) => self.report().await?,
+                    Err(_) => return Ok(()),
+                },
+                permit = async { sleep_until(unit_at).await; to.reserve().await }, if has_unit => {
+                    let Ok(permit) = permit else { return Ok(()) };
+                    if let Some(unit) = self.assembler.take_unit() {
+                        let end = unit.position.as_ref().and_then(|end| end.parse().ok());
+                        self.handed = end.unwrap_or(self.handed);
+                        permit.send(Ok(Next::Unit(unit)));
+                    }
+                    idle_at = Instant::now() + IDLE_EVERY;
+                }
+                permit = async { sleep_until(idle_at_now).await; to.reserve().await }, if idle.is_some() => {
+                    let Ok(permit) = permit else { return Ok(()) };
+                    if let Some(at) = idle {
+                        self.handed = at;
+                        let (position, at_us) = (at.to_string(), self.clock.unix_us());
+                        permit.send(Ok(Next::Idle { position, at_us }));
+                    }
+                    idle_at = Instant::now() + IDLE_EVERY;
+                }
+                message = self.replication.receive(), if !self.assembler.is_full() => {
+                    let Some(message) = message? else {
+                        return Err(ConnectorError::Busy {
+                            act: "read changes".into(),
+                            source: "the server ended the replication".into(),
+                        });
+                    };
+                    self.take(&message).await?;
+                    if !has_unit && self.assembler.has_unit() {
+                        unit_at = Instant::now() + UNIT_DELAY;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The position up to which there is nothing that was not handed over.
+    fn quiet(&self) -> Option<Lsn> {
+        let is_quiet = !self.assembler.has_unit() && !self.assembler.is_in_transaction();
+        self.idle.filter(|_| is_quiet).max(self.assembler.passed())
+    }
+
+    async fn take(&mut self, message: &[u8]) -> Result<()> {
+        let broken = |error: crate::replication::error::ReplicationError| {
+            ConnectorError::data("the changes of PostgreSQL", error.to_string())
+        };
+        match Envelope::decode(message).map_err(broken)? {
+            Envelope::Data { at, data } => {
+                let decoded = self.decoder.decode(data).map_err(broken)?;
+                self.received = self.received.max(at);
+                if let Message::Relation(relation) = &decoded.message {
+                    let redefined = match self.assembler.described(relation) {
+                        Some(Followed { name, columns, .. }) => {
+                            redefinition(&self.catalog, name, relation, columns).await?
+                        }
+                        None => None,
+                    };
+                    return self.assembler.relate(relation, redefined);
+                }
+                self.assembler.add(&decoded.message)
+            }
+            Envelope::Keepalive { end, clock, wants_reply } => {
+                self.received = self.received.max(end);
+                self.clock = clock;
+                self.idle = self.idle.max(Some(end));
+                if wants_reply { self.report().await } else { Ok(()) }
+            }
+        }
+    }
+
+    async fn report(&mut self) -> Result<()> {
+        let confirmed = *self.confirmed.borrow_and_update();
+        let now = ServerTime::from_unix_us(unix_us());
+        let received = self.received.max(confirmed);
+        Ok(self.replication.report(received, confirmed, now).await?)
+    }
+}
+
+/// The time, for the server's statistics.
+fn unix_us() -> i64 {
+    i64::try_from(SystemClock::new().now_ms()).unwrap_or(i64::MAX).saturating_mul(1_000)
+}

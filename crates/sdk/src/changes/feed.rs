@@ -1,0 +1,330 @@
+//! The traits of a source that reports changes and of a destination that applies them.
+//!
+//! A *feed* is everything one pipeline follows of one source: several tables, in the order of commits. The
+//! destination records how far it is, in the transaction that has the rows ([`Feed`]); the source only follows
+//! ([`ChangeStream::confirm`]). So whatever is killed at whatever moment, every change is applied once.
+//!
+//! ```text
+//! no feed        name -> record it -> create (snapshot, position) -> copy the tables -> record the position
+//! a feed         attach at its position -> next, apply and record, confirm, next ...
+//! ```
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::net::NetChanges;
+use crate::connector::Result;
+use crate::settings::{StreamSettings, TargetSettings};
+
+/// What a feed is read from: enough to notice that it is another one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PipelineFeedOrigin)]
+pub struct FeedOrigin {
+    /// The server's own identity, which a copy of it has as well.
+    pub server: String,
+    /// The database on it.
+    pub database: String,
+    /// What the server keeps changes under until they are confirmed.
+    pub slot: String,
+    /// What the server publishes.
+    pub publication: String,
+}
+
+/// A column of a stream, as a feed records it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type, in the words of the source.
+    #[serde(rename = "type")]
+    pub sql_type: String,
+    /// Whether it is a part of the key that changes refer to.
+    pub is_key: bool,
+    /// Its number in its table, which it keeps when it is renamed.
+    pub number: i16,
+}
+
+/// A change of the columns of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ColumnStep {
+    /// A column has another name.
+    Rename {
+        /// Its name before.
+        from: String,
+        /// Its name now.
+        to: String,
+    },
+    /// A column was added.
+    Add {
+        /// Its name.
+        name: String,
+        /// Its type, in the words of the source.
+        sql_type: String,
+        /// The value of the rows that were there, as text; `None`: NULL.
+        existing: Option<String>,
+    },
+    /// A column has another type.
+    Retype {
+        /// Its name.
+        name: String,
+        /// Its type now.
+        sql_type: String,
+    },
+    /// A column is not there any more.
+    Drop {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A stream that has other columns from a change on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redefinition {
+    /// Its columns then.
+    pub columns: Vec<FeedColumn>,
+    /// What became of those before, in an order in which it can be repeated.
+    pub steps: Vec<ColumnStep>,
+}
+
+/// A stream of a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeedStream {
+    /// Its name in the source.
+    pub stream: String,
+    /// Its columns, in the order of the values of a change.
+    pub columns: Vec<FeedColumn>,
+}
+
+/// What a destination records of a feed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feed {
+    /// What it is read from.
+    pub origin: FeedOrigin,
+    /// The end of the last commit that was applied, as the source writes it; `None` while the tables are copied.
+    pub position: Option<String>,
+    /// Its streams.
+    pub streams: Vec<FeedStream>,
+}
+
+/// A snapshot that others read as long as it is held.
+pub struct HeldSnapshot {
+    /// Its name, for [`Opening::snapshot`](crate::connector::Opening::snapshot).
+    pub id: String,
+    /// Ends the snapshot when it is dropped.
+    pub keeper: Box<dyn Send + Sync>,
+}
+
+impl std::fmt::Debug for HeldSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldSnapshot").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A feed that was created at the source.
+#[derive(Debug)]
+pub struct CreatedFeed {
+    /// Changes after this position are reported, and the snapshot has all before it.
+    pub position: String,
+    /// The snapshot of this position.
+    pub snapshot: HeldSnapshot,
+    /// The streams with their columns.
+    pub streams: Vec<FeedStream>,
+}
+
+/// The changes of one stream in a unit.
+#[derive(Debug)]
+pub struct StreamChanges {
+    /// The index of the stream in [`Feed::streams`].
+    pub stream: usize,
+    /// What they amount to.
+    pub net: NetChanges,
+}
+
+/// Changes that are applied together: those of one or more whole commits, or, of a transaction that is too large for
+/// one unit, a part.
+#[derive(Debug)]
+pub struct ChangeUnit {
+    /// The end of its last commit; `None` if the rest of a transaction follows, which is applied in the same
+    /// transaction of the destination.
+    pub position: Option<String>,
+    /// Number of commits that end in it.
+    pub commits: u64,
+    /// When the source committed the last one, in microseconds since 1970.
+    pub committed_us: Option<i64>,
+    /// Streams that have other columns from here on, as they are then. They come before the changes.
+    pub redefined: Vec<(usize, Redefinition)>,
+    /// Streams with changes, each once.
+    pub streams: Vec<StreamChanges>,
+}
+
+/// What follows in a feed.
+#[derive(Debug)]
+pub enum Next {
+    /// Changes.
+    Unit(ChangeUnit),
+    /// No change of the streams up to this position, which is beyond what was reported before.
+    Idle {
+        /// What may be recorded and confirmed.
+        position: String,
+        /// The source's time then, in microseconds since 1970.
+        at_us: i64,
+    },
+}
+
+/// How a feed is at its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelineFeedHealth)]
+pub struct FeedHealth {
+    /// Whether the source has it.
+    pub exists: bool,
+    /// Whether a client reads it now.
+    pub is_active: bool,
+    /// Whether all changes since the confirmed position are there.
+    pub is_complete: bool,
+    /// The confirmed position.
+    #[schema(required)]
+    pub confirmed: Option<String>,
+    /// Bytes of the server's log that are written and not confirmed.
+    #[schema(required)]
+    pub lag_bytes: Option<u64>,
+    /// Bytes of the server's log that are kept for it.
+    #[schema(required)]
+    pub kept_bytes: Option<u64>,
+    /// The server's word for its state.
+    #[schema(required)]
+    pub status: Option<String>,
+}
+
+/// A source that reports changes.
+#[async_trait]
+pub trait ChangeSource: Send + Sync {
+    /// What a feed of a pipeline would be read from. Changes nothing.
+    ///
+    /// * `known`: what an earlier feed of this pipeline was read from, which this one takes the place of.
+    ///
+    /// # Errors
+    /// The source cannot report changes of these streams, or has something else under the names that it would
+    /// create.
+    async fn name(
+        &self,
+        pipeline: &str,
+        streams: &[StreamSettings],
+        known: Option<&FeedOrigin>,
+    ) -> Result<FeedOrigin>;
+
+    /// Makes the source keep the changes of these streams from now on.
+    ///
+    /// # Errors
+    /// It exists already, or the source refuses.
+    async fn create(&self, origin: &FeedOrigin, streams: &[StreamSettings]) -> Result<CreatedFeed>;
+
+    /// Reads the changes after the recorded position.
+    ///
+    /// * `unit_size`: a unit ends with the first change after which it has this many bytes.
+    ///
+    /// # Errors
+    /// The source is another one, or does not have them any more. Nothing is skipped.
+    async fn attach(
+        &self,
+        feed: &Feed,
+        streams: &[StreamSettings],
+        unit_size: usize,
+    ) -> Result<Box<dyn ChangeStream>>;
+
+    /// How the feed is.
+    ///
+    /// # Errors
+    /// The source did not answer.
+    async fn health(&self, origin: &FeedOrigin) -> Result<FeedHealth>;
+
+    /// Lets the source forget the feed, and what it keeps for it. Returns whether it was there.
+    ///
+    /// # Errors
+    /// It is being read, or the source refuses.
+    async fn remove(&self, origin: &FeedOrigin) -> Result<bool>;
+}
+
+/// A feed that is being read.
+#[async_trait]
+pub trait ChangeStream: Send {
+    /// The position up to which the source had written when this was attached.
+    fn present(&self) -> &str;
+
+    /// Whether a position is at or after another.
+    fn is_reached(&self, position: &str, wanted: &str) -> bool;
+
+    /// Waits for what follows.
+    ///
+    /// # Errors
+    /// The connection was lost, or a change cannot be passed on. What was returned before counts.
+    async fn next(&mut self) -> Result<Next>;
+
+    /// Confirms what is recorded at the destination: the source may forget it.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    async fn confirm(&mut self, position: &str) -> Result<()>;
+}
+
+/// What a unit did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Rows inserted.
+    pub inserted: u64,
+    /// Rows updated.
+    pub updated: u64,
+    /// Rows deleted; not those of a truncation.
+    pub deleted: u64,
+}
+
+/// A destination that applies changes.
+#[async_trait]
+pub trait FeedTarget: Send + Sync {
+    /// The feed of a pipeline; `None` if there is none.
+    ///
+    /// # Errors
+    /// The destination did not answer.
+    async fn feed(&self, pipeline: &str) -> Result<Option<Feed>>;
+
+    /// Records a feed in the place of another.
+    ///
+    /// # Errors
+    /// What is recorded is not `before`.
+    async fn record(
+        &self,
+        pipeline: &str,
+        before: Option<&Feed>,
+        feed: Option<&Feed>,
+    ) -> Result<()>;
+
+    /// Prepares to apply changes.
+    ///
+    /// * `targets`: where each stream of the feed is written, in its order.
+    ///
+    /// # Errors
+    /// A table cannot take them.
+    async fn open(
+        &self,
+        pipeline: &str,
+        feed: &Feed,
+        targets: &[TargetSettings],
+    ) -> Result<Box<dyn FeedWriter>>;
+}
+
+/// Applies changes.
+#[async_trait]
+pub trait FeedWriter: Send {
+    /// Applies a unit and records its position, in one transaction, which begins with the first part of a large one.
+    /// Returns what it did, by the streams of the feed.
+    ///
+    /// # Errors
+    /// A row that is to be changed is not there, the destination refuses a row, or the connection was lost. Whether
+    /// the unit was applied then is shown by [`FeedTarget::feed`].
+    async fn apply(&mut self, unit: ChangeUnit) -> Result<Vec<Applied>>;
+
+    /// Records a position up to which there was no change.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    async fn advance(&mut self, position: &str) -> Result<()>;
+}

@@ -1,0 +1,14 @@
+//! Changes of rows in transit, from a source that reports what happens to its tables.
+//!
+//! | module | |
+//! |---|---|
+//! | [`feed`] | the traits of sources that report changes and of destinations that apply them |
+//! | [`net`] | what several changes of one table amount to for each key |
+//! | [`row`] | a row of a change, of which large values may be missing because they are as they were |
+
+pub mod feed;
+pub mod net;
+pub mod row;
+
+pub use net::{Effect, NetChanges};
+pub use row::{ChangedRow, Field, RowKey};
