@@ -7,7 +7,7 @@ const fn in_unit(bar: Bar, unit: &'static str) -> Bar {
 }
 
 /// What the pipeline promises.
-pub(super) const BARS: [Bar; 13] = [
+pub(super) const BARS: [Bar; 14] = [
     aiming(
         value_at_least(
             "one stream, relative to psql's COPY through a pipe",
@@ -65,6 +65,14 @@ pub(super) const BARS: [Bar; 13] = [
         0.9,
     ),
     value_at_least("COPY, relative to INSERT, 10,000 rows", "copy_of_insert_10k_ratio", 1.0),
+    aiming(
+        value_at_least(
+            "changes applied, 100 rows a transaction, relative to the server's own subscription",
+            "changes_hundred_of_subscription_ratio",
+            0.8,
+        ),
+        1.2,
+    ),
 ];
 
 /// What the description of the earlier system publishes, on its author's machine.
@@ -157,4 +165,19 @@ pub(super) const FIGURES: &[(&str, &str)] = &[
     ("duckdb_parquet_rows_per_s", "DuckDB's postgres_scanner, Python's start left out"),
     ("adbc_parquet_rows_per_s", "ADBC and pyarrow, Python's start left out"),
     ("nothing_new_ms", "the whole process, connecting included"),
+    (
+        "changes_hundred_of_subscription_ratio",
+        "time of PostgreSQL's own subscription by ours, the whole process, inserts of 100 rows a transaction",
+    ),
+    ("changes_single_of_subscription_ratio", "the same for one row a transaction"),
+    ("changes_large_of_subscription_ratio", "the same for all rows in one transaction"),
+    ("changes_update_of_subscription_ratio", "the same for updates of 100 rows a transaction"),
+    ("changes_hundred_rows_per_s", "ours, 100 rows a transaction"),
+    ("changes_hundred_subscription_rows_per_s", "the subscription, without flushing its commits"),
+    ("changes_single_rows_per_s", "ours, one row a transaction"),
+    ("changes_single_subscription_rows_per_s", "the subscription"),
+    ("changes_large_rows_per_s", "ours, one transaction"),
+    ("changes_large_subscription_rows_per_s", "the subscription"),
+    ("changes_update_rows_per_s", "ours, updates"),
+    ("changes_update_subscription_rows_per_s", "the subscription"),
 ];

@@ -1,6 +1,6 @@
 //! Copies from one database to another, by Forebay and by psql.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ pub(super) fn fill(stage: &Stage<'_>) -> anyhow::Result<()> {
 }
 
 /// Returns the content of a table, by the server's own hash.
-fn content(stage: &Stage<'_>, database: &str, table: &str) -> anyhow::Result<String> {
+pub(super) fn content(stage: &Stage<'_>, database: &str, table: &str) -> anyhow::Result<String> {
     let query =
         format!("select count(*), sum(hashtextextended(x::text, 0)::numeric) from {table} x");
     stage.server.query(database, &query)
@@ -127,7 +127,7 @@ pub(super) fn file_head(stage: &Stage<'_>) -> String {
 }
 
 /// Returns the destination in the other database.
-fn file_destination(stage: &Stage<'_>) -> String {
+pub(super) fn file_destination(stage: &Stage<'_>) -> String {
     let port = stage.server.port;
     format!(
         "destination:\n  use: postgres\n  config: {{host: 127.0.0.1, port: {port}, database: dst, \
@@ -137,20 +137,32 @@ fn file_destination(stage: &Stage<'_>) -> String {
 
 /// Runs a pipeline file in a child process; returns its seconds and its report.
 pub(super) fn run(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Value)> {
-    run_by(
-        stage,
-        &std::env::current_exe().context("cannot determine the path of this program")?,
-        file,
-    )
+    run_by(stage, &this_program()?, file, &["--from-scratch"])
+}
+
+/// Runs a pipeline file where the last run ended.
+pub(super) fn run_on(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Value)> {
+    run_by(stage, &this_program()?, file, &[])
+}
+
+fn this_program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot determine the path of this program")
 }
 
 /// The same by another build of this program.
-fn run_by(stage: &Stage<'_>, program: &Path, file: &str) -> anyhow::Result<(f64, Value)> {
+fn run_by(
+    stage: &Stage<'_>,
+    program: &Path,
+    file: &str,
+    options: &[&str],
+) -> anyhow::Result<(f64, Value)> {
     let path = stage.scratch.join("bench.yaml");
     std::fs::write(&path, file).context("cannot write a pipeline file")?;
     let begun = Instant::now();
     let output = Command::new(program)
-        .args(["pipeline", "run", "--json", "--from-scratch", "--data"])
+        .args(["pipeline", "run", "--json"])
+        .args(options)
+        .arg("--data")
         .arg(stage.scratch.join("data"))
         .arg(&path)
         .output()
@@ -164,7 +176,7 @@ fn run_by(stage: &Stage<'_>, program: &Path, file: &str) -> anyhow::Result<(f64,
 
 /// Copies by Forebay; returns the seconds and the report.
 pub(super) fn by_us(stage: &Stage<'_>, ours: Ours<'_>) -> anyhow::Result<(f64, Value)> {
-    by(stage, &std::env::current_exe().context("cannot determine the path of this program")?, ours)
+    by(stage, &this_program()?, ours)
 }
 
 /// The same by another build of this program.
@@ -185,7 +197,7 @@ pub(super) fn by(
         ours.write_mode,
         ours.parallelism
     );
-    let (seconds, report) = run_by(stage, program, &file)?;
+    let (seconds, report) = run_by(stage, program, &file, &["--from-scratch"])?;
     same(stage, ours.table)?;
     Ok((seconds, report))
 }

@@ -5,6 +5,7 @@
 //! their number and the sum of a hash of each, as the server computes it.
 
 mod against;
+mod changes;
 mod copies;
 mod documents;
 mod peers;
@@ -58,6 +59,7 @@ pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     }
     copies::against_insert(&stage, &mut figures)?;
     documents::measure(&stage, &mut figures)?;
+    changes::measure(&stage, &mut figures)?;
     copies::memory(&stage, &mut figures)?;
     copies::nothing_new(&stage, &mut figures)?;
     if let Some(python) = &plan.peer_python {

@@ -67,9 +67,14 @@ impl Server {
             .arg(data)
             .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"])
             .arg(&dir);
-        for setting in
-            ["shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=1h", "autovacuum=off"]
-        {
+        for setting in [
+            "shared_buffers=512MB",
+            "max_wal_size=8GB",
+            "checkpoint_timeout=1h",
+            "autovacuum=off",
+            "wal_level=logical",
+            "wal_retrieve_retry_interval=100ms",
+        ] {
             command.args(["-c", setting]);
         }
         let child =
