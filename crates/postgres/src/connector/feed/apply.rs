@@ -13,6 +13,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::connect::refused;
+use super::super::ledger::share_lock;
 use super::super::sql::TableName;
 use super::alter::Altering;
 use super::record::{self, Feeds};
@@ -35,7 +36,7 @@ pub(super) struct Applier {
     feed: Feed,
     tables: Vec<Table>,
     settings: Vec<TargetSettings>,
-    begin: &'static str,
+    begin: String,
     /// Whether a transaction has begun, with a part of a large one.
     is_begun: bool,
     /// Whether it has changed columns.
@@ -56,11 +57,17 @@ impl Applier {
         let is_15: bool = client.query_one(query, &[]).await.map_err(act)?.get(0);
         let query = if is_15 { MAY_REPLICATE } else { IS_SUPERUSER };
         let may_replicate: bool = client.query_one(query, &[]).await.map_err(act)?.get(0);
-        let begin = if may_replicate {
-            "begin; set local session_replication_role = replica"
+        let mut begin = "begin; ".to_owned();
+        begin.push_str(if may_replicate {
+            "set local session_replication_role = replica"
         } else {
-            "begin; set constraints all deferred"
-        };
+            "set constraints all deferred"
+        });
+        // The next run waits for the transaction of one that was killed, before it reads the position.
+        for target in settings {
+            begin.push_str("; ");
+            begin.push_str(&share_lock(target));
+        }
         let mut opened = Vec::with_capacity(tables.len());
         for (at, (name, stream)) in tables.iter().enumerate() {
             opened.push(Table::open(&client, at, name, stream).await?);
@@ -139,7 +146,7 @@ impl FeedWriter for Applier {
     async fn apply(&mut self, unit: ChangeUnit) -> Result<Vec<Applied>> {
         let is_continued = self.is_begun;
         if !is_continued {
-            let begun = self.client.batch_execute(self.begin).await;
+            let begun = self.client.batch_execute(&self.begin).await;
             begun.map_err(|error| refused("begin to apply changes", error))?;
             self.is_begun = true;
         }
