@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - What the destination records is where the run continues; after any failure that is read again.
-//! - The source is told to forget only what is recorded.
+//! - Only what is recorded is confirmed, so the source keeps everything else.
 //! - A feed whose copy was interrupted is begun again: its snapshot is gone.
 
 use std::sync::atomic::Ordering;

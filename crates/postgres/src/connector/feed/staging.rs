@@ -55,28 +55,20 @@ struct Unit {
     moves: bool,
 }
 
-/// Whether other indexes or constraints than the key's forbid rows.
-const OTHER_UNIQUE: &str = "
-select exists (
-  select from pg_index i where i.indrelid = to_regclass($1)
-    and (i.indisunique or i.indisexclusion)
-    and not (i.indpred is null and i.indexprs is null and i.indnkeyatts = cardinality($2::text[])
+/// Whether a unique index of the key finds its rows, and whether any other one forbids rows.
+const INDEXES: &str = "
+select coalesce(bool_or(i.is_key and i.indisvalid), false), coalesce(bool_or(not i.is_key), false)
+from (
+  select i.indisvalid,
+    i.indisunique and i.indpred is null and i.indexprs is null
+      and i.indnkeyatts = cardinality($2::text[])
       and (select array_agg(a.attname::text order by a.attname::text)
            from unnest(i.indkey::int2[]) with ordinality k(att, ord)
            join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.att
            where k.ord <= i.indnkeyatts)
-        = (select array_agg(n order by n) from unnest($2::text[]) n)))";
-
-/// Whether an index of the key finds its rows, and forbids two.
-const KEY_INDEX: &str = "
-select exists (
-  select from pg_index i where i.indrelid = to_regclass($1) and i.indisunique and i.indisvalid
-    and i.indpred is null and i.indexprs is null and i.indnkeyatts = cardinality($2::text[])
-    and (select array_agg(a.attname::text order by a.attname::text)
-         from unnest(i.indkey::int2[]) with ordinality k(att, ord)
-         join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.att
-         where k.ord <= i.indnkeyatts)
-      = (select array_agg(n order by n) from unnest($2::text[]) n))";
+        = (select array_agg(n order by n) from unnest($2::text[]) n) is_key
+  from pg_index i
+  where i.indrelid = to_regclass($1) and (i.indisunique or i.indisexclusion)) i";
 
 impl Table {
     /// Prepares a table: its key has an index, and the temporary tables exist.
@@ -95,15 +87,13 @@ impl Table {
         let keys: Vec<&str> =
             key.iter().filter_map(|at| columns.get(*at)).map(String::as_str).collect();
         let sql = name.sql();
-        let has_index: bool =
-            client.query_one(KEY_INDEX, &[&sql, &keys]).await.map_err(act)?.get(0);
+        let indexes = client.query_one(INDEXES, &[&sql, &keys]).await.map_err(act)?;
+        let (has_index, has_other_unique): (bool, bool) = (indexes.get(0), indexes.get(1));
         if !has_index {
             let add =
                 format!("alter table {sql} add primary key ({})", idents(keys.iter().copied()));
             client.batch_execute(&add).await.map_err(act)?;
         }
-        let has_other_unique: bool =
-            client.query_one(OTHER_UNIQUE, &[&sql, &keys]).await.map_err(act)?.get(0);
         let (staging, rebuilt) =
             (format!("pg_temp.forebay_staged_{at}"), format!("pg_temp.forebay_rebuilt_{at}"));
         let mut list = vec!["0::int4 op".to_owned()];
@@ -117,8 +107,6 @@ impl Table {
              create temp table {rebuilt} on commit delete rows as select {} from {sql} with no data",
             list.join(", "),
             values.join(", "),
-            staging = staging.replace("pg_temp.", ""),
-            rebuilt = rebuilt.replace("pg_temp.", ""),
         );
         client.batch_execute(&create).await.map_err(act)?;
         let names = idents(columns.iter().map(String::as_str));
