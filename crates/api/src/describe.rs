@@ -30,7 +30,9 @@ use utoipa::openapi::schema::{
     SchemaFormat, SchemaType,
 };
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{Info, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Schema, Tag, Type};
+use utoipa::openapi::{
+    Deprecated, Info, OpenApi, OpenApiBuilder, Ref, RefOr, Required, Schema, Tag, Type,
+};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::problem::ProblemBody;
@@ -444,6 +446,14 @@ pub(crate) fn path(name: &str, text: &str) -> Parameter {
 #[must_use]
 pub(crate) fn query(name: &str, kind: Kind<'_>, text: &str) -> Parameter {
     parameter(name, ParameterIn::Query, Required::False, kind, text)
+}
+
+/// The name that a parameter in the query had in earlier versions, which is still accepted.
+#[must_use]
+pub(crate) fn earlier(name: &str, kind: Kind<'_>, now: &str) -> Parameter {
+    let mut parameter = query(name, kind, &format!("Earlier name of {now}"));
+    parameter.deprecated = Some(Deprecated::True);
+    parameter
 }
 
 /// A parameter in the query that must be there.

@@ -1,5 +1,7 @@
 //! Searching files.
 
+use std::collections::HashSet;
+
 use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_intake::answer::{FileAnswer, to_json};
@@ -118,12 +120,18 @@ fn asked(uri: &Uri) -> Result<SearchQuery, IntakeError> {
     let bytes = |name: &str, value: &str| {
         value.parse::<u64>().map_err(|_| bad_option(name, "a number of bytes"))
     };
+    let mut given = HashSet::new();
     for (name, value) in query(uri) {
+        if let Some((_, now)) =
+            EARLIER.iter().find(|(earlier, now)| *earlier == name || *now == name)
+            && !given.insert(*now)
+        {
+            return Err(bad_option(&name, &format!("left out if {now} has its value")));
+        }
         match name.as_str() {
             "q" => asked.words = Some(value),
             "namespace" => filter.namespace = Some(Namespace::parse(&value)?),
             "prefix" => filter.prefix = Some(value),
-            // The second names are those of earlier versions.
             "mime" | "type" => filter.media_type = Some(value.to_ascii_lowercase()),
             "category" => {
                 let words: Vec<_> = Category::ALL.iter().map(|c| c.as_str()).collect();
@@ -166,7 +174,21 @@ fn asked(uri: &Uri) -> Result<SearchQuery, IntakeError> {
     Ok(asked)
 }
 
-fn parameters() -> [Parameter; 15] {
+/// Names of parameters in earlier versions, and their names now.
+const EARLIER: [(&str, &str); 5] = [
+    ("type", "mime"),
+    ("min_size", "size_min"),
+    ("max_size", "size_max"),
+    ("after", "created_from"),
+    ("before", "created_to"),
+];
+
+fn parameters() -> Vec<Parameter> {
+    let earlier = EARLIER.map(|(name, now)| describe::earlier(name, Kind::Text, now));
+    current_parameters().into_iter().chain(earlier).collect()
+}
+
+fn current_parameters() -> [Parameter; 15] {
     let size = Kind::Count(0, u64::MAX);
     let categories = Category::ALL.map(Category::as_str);
     let orders = SearchOrder::ALL.map(SearchOrder::as_str);

@@ -97,6 +97,10 @@ fn a_tree_is_stored_once_and_what_cannot_be_is_reported() {
     );
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!((found["files"].as_array().unwrap().len(), &found["ranked"]), (2, &false.into()));
+    let earlier = searched(url, "type=text/*&min_size=1&max_size=99&after=1&before=9999999999999");
+    assert_eq!(earlier["files"].as_array().unwrap().len(), 2, "{earlier}");
+    let both = ureq::get(format!("{url}/v1/files/search?type=text/*&mime=text/*")).call();
+    assert!(matches!(both, Err(ureq::Error::StatusCode(400))), "{both:?}");
     assert_eq!(run(&dir, &["files", "search", "...", "--server", url]).status.code(), Some(1));
 }
 

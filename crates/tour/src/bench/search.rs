@@ -69,7 +69,7 @@ const KINDS: [Kind; 9] = [
         figure: "rare_with_filters",
         query: |n| {
             format!(
-                "q=rare{}&prefix=report&type=text/*&min_size=10&sort=name",
+                "q=rare{}&prefix=report&mime=text/*&size_min=10&sort=name",
                 n % (FILES / SHARING)
             )
         },
@@ -78,7 +78,7 @@ const KINDS: [Kind; 9] = [
     },
     Kind {
         figure: "common_with_size",
-        query: |_| "q=common&min_size=100&max_size=10000".to_owned(),
+        query: |_| "q=common&size_min=100&size_max=10000".to_owned(),
         matches: None,
         ranked: false,
     },

@@ -38,6 +38,7 @@ async fn every_parameter_narrows_and_pages_follow_each_other() {
         ("q=apple&type=APPLICATION/json", vec!["data.json"]),
         ("q=apple&type=text/*&max_size=9", vec!["report one.txt"]),
         ("q=apple&min_size=13", vec!["report two.txt"]),
+        ("q=apple&mime=text/*&size_max=9", vec!["report one.txt"]),
         ("q=apple&after=2030-01-01T00:00:00Z", vec![]),
         ("q=apple&before=1", vec![]),
         ("tag=stage=final", vec!["report one.txt"]),
