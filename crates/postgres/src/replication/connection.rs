@@ -46,6 +46,8 @@ pub struct Replication {
     socket: Box<dyn Socket>,
     session: Session,
     server: Server,
+    /// The index of its host, if the server has several.
+    host: usize,
 }
 
 /// A slot that was created.
@@ -72,15 +74,38 @@ pub struct StartOptions {
 }
 
 impl Replication {
-    /// Connects.
+    /// Connects: to the primary, if the server has several hosts.
     ///
     /// # Errors
-    /// As [`Server::connect`].
+    /// As [`Server::connect`]; of several hosts, the error of the last.
     pub async fn connect(server: &Server) -> Result<Self, ServerError> {
+        let hosts = server.config().get_hosts().len();
+        for host in 1..hosts {
+            match Self::connect_to(server, host - 1).await {
+                Ok(mut made) => {
+                    if made.is_primary().await {
+                        return Ok(made);
+                    }
+                    tracing::debug!(host, "a standby has no changes; trying the next host");
+                }
+                Err(error) => tracing::debug!(host, %error, "trying the next host"),
+            }
+        }
+        Self::connect_to(server, hosts.saturating_sub(1)).await
+    }
+
+    async fn is_primary(&mut self) -> bool {
+        let rows = self.query("look up whether it is a standby", "select pg_is_in_recovery()");
+        let rows = timeout(COMMAND_TIMEOUT, rows).await;
+        matches!(rows, Ok(Ok(rows)) if rows == [[Some("f".to_owned())]])
+    }
+
+    async fn connect_to(server: &Server, host: usize) -> Result<Self, ServerError> {
         let (config, name) = (server.config(), server.name());
         let within = config.get_connect_timeout().copied().unwrap_or(COMMAND_TIMEOUT);
         let connecting = async {
-            let (socket, is_encrypted) = open(server).await.map_err(SessionError::Protocol)?;
+            let opened = open(server, host).await;
+            let (socket, is_encrypted) = opened.map_err(SessionError::Protocol)?;
             let user = config.get_user().unwrap_or("postgres");
             let login = Login {
                 user: user.to_owned(),
@@ -90,7 +115,7 @@ impl Replication {
                 settings: SETTINGS.map(|(name, value)| (name, value.to_owned())).to_vec(),
             };
             let session = Session::start(login)?;
-            let mut made = Self { socket, session, server: server.clone() };
+            let mut made = Self { socket, session, server: server.clone(), host };
             match made.event().await? {
                 Event::Ready => Ok(made),
                 _ => Err(SessionError::Unsupported("an answer before the log-in")),
@@ -287,7 +312,7 @@ impl Replication {
         let Some((process, key)) = self.session.cancel_key() else { return Ok(()) };
         let mut request = bytes::BytesMut::new();
         postgres_protocol::message::frontend::cancel_request(process, key, &mut request);
-        let (mut socket, _) = open(&self.server).await?;
+        let (mut socket, _) = open(&self.server, self.host).await?;
         socket.write_all(&request).await?;
         // The server closes the connection once it has passed the request on.
         socket.read_u8().await.map_or(Ok(()), |_| Ok(()))
@@ -316,10 +341,14 @@ impl StartOptions {
 }
 
 /// Opens a socket; whether it is encrypted.
-async fn open(server: &Server) -> io::Result<(Box<dyn Socket>, bool)> {
+///
+/// * `host`: the index of the host.
+async fn open(server: &Server, host: usize) -> io::Result<(Box<dyn Socket>, bool)> {
     let config = server.config();
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    let host = match config.get_hosts().first() {
+    // One port is that of all hosts.
+    let ports = config.get_ports();
+    let port = ports.get(host).or(ports.first()).copied().unwrap_or(5432);
+    let host = match config.get_hosts().get(host) {
         Some(Host::Tcp(host)) => host.clone(),
         #[cfg(unix)]
         Some(Host::Unix(directory)) => {
