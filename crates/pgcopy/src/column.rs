@@ -139,8 +139,9 @@ impl Wire {
         }
     }
 
-    /// Its name in a field's metadata.
-    fn name(&self) -> String {
+    /// Its name, in a field's metadata and where columns are recorded.
+    #[must_use]
+    pub fn name(&self) -> String {
         match self {
             Self::MacAddr { bytes } => format!("macaddr:{bytes}"),
             Self::Array { element, element_oid } => {
@@ -174,7 +175,8 @@ impl Wire {
     }
 
     /// The wire form of a name that [`name`](Self::name) gave.
-    fn from_name(name: &str) -> Option<Self> {
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
         let (word, rest) = name.split_once(':').unwrap_or((name, ""));
         Some(match word {
             "macaddr" => Self::MacAddr { bytes: rest.parse().ok()? },

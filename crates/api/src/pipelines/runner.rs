@@ -369,6 +369,10 @@ impl Meter {
             let until = until_us as f64 / 1e6;
             let gauge = "forebay_pipeline_applied_until_timestamp_seconds";
             metrics::gauge!(gauge, "pipeline" => self.pipeline.clone()).set(until);
+            #[expect(clippy::cast_precision_loss, reason = "a number of bytes")]
+            let lag = context.moved.lag_bytes.load(Ordering::Relaxed) as f64;
+            metrics::gauge!("forebay_pipeline_lag_bytes", "pipeline" => self.pipeline.clone())
+                .set(lag);
         }
     }
 }

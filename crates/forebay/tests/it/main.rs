@@ -54,6 +54,7 @@ mod mixed_uploads;
 mod namespaces_cli;
 mod pipeline_columns;
 mod pipeline_feed;
+mod pipeline_feed_forms;
 mod pipeline_feed_kinds;
 mod pipeline_forebay;
 mod pipeline_http;

@@ -107,6 +107,11 @@ fn a_transaction_that_is_larger_than_the_memory_is_applied_as_one() {
     is_same(&pg, "t");
 }
 
+/// The number of rounds of a test that kills: that of `FOREBAY_KILL_ROUNDS`, if it is set.
+pub(crate) fn kill_rounds(default: u32) -> u32 {
+    std::env::var("FOREBAY_KILL_ROUNDS").map_or(default, |rounds| rounds.parse().unwrap())
+}
+
 #[test]
 fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
     let Some(pg) = two_databases() else { return };
@@ -114,9 +119,16 @@ fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
     pg.query("src", "create table log (id serial primary key, of int, v int)");
     let pipeline = following(&pg, &["a", "b", "log"]);
     let mut random = forebay_base::fs::sim::Rng::new(7);
-    for round in 0..12 {
+    for round in 0..kill_rounds(12) {
         let mut running =
             pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // A transaction that is prepared, and ended after others.
+        let prepared = round % 3 == 0;
+        if prepared {
+            let insert = "begin; insert into log (of, v) select 0, g from generate_series(1, 50) g;
+                          prepare transaction 'p'";
+            pg.query("src", insert);
+        }
         for step in 0..random.below(12) {
             let id = random.below(900) + 1;
             pg.query(
@@ -128,6 +140,20 @@ fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
                      update b set u = u + 1000 where x = {}; commit",
                     step % 17,
                     step % 7,
+                ),
+            );
+        }
+        if prepared {
+            let end = if random.below(2) == 0 { "commit" } else { "rollback" };
+            pg.query("src", &format!("{end} prepared 'p'"));
+        }
+        if round % 4 == 3 {
+            // In the middle of a transaction.
+            pg.query(
+                "src",
+                &format!(
+                    "begin; update b set z = '1' where x = 2; alter table b add v{round} int default {round}; \
+                     update b set z = '2', v{round} = x where x = 3; commit"
                 ),
             );
         }

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use forebay_testing::Postgres;
 
 use super::events_support::post;
-use super::pipeline_feed::{following, is_same};
+use super::pipeline_feed::{following, is_same, kill_rounds};
 use super::pipeline_pg::{EVERY_TYPE, two_databases};
 use super::support::{Server, run, stderr};
 
@@ -167,7 +167,7 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
         .unwrap();
     pipeline.run();
     let mut random = forebay_base::fs::sim::Rng::new(11);
-    for round in 0..8 {
+    for round in 0..kill_rounds(8) {
         source.query("src", "insert into t (v) select g from generate_series(1, 20000) g; update t set v = v + 1 where id % 3 = 0");
         let mut running =
             pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -133,6 +133,7 @@ fn copied(into: &str) -> TargetSettings {
         on_data_error: OnDataError::Fail,
         schema_evolution: SchemaEvolution::default(),
         load_method: LoadMethod::Copy,
+        feed: forebay_sdk::settings::FeedForm::Apply,
     }
 }
 

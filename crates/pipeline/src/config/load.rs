@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_sdk::registry::{ConnectorSettings as _, Registry};
 use forebay_sdk::run::QUEUED_MAX;
 use forebay_sdk::settings::text::resolving;
-use forebay_sdk::settings::{Resolve, StreamSettings, SyncMode, WriteMode};
+use forebay_sdk::settings::{DeletedRows, OnLost, Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
 
 use super::PipelineFile;
@@ -193,8 +193,8 @@ fn check_feed(
     if !all {
         return Err(("source.streams.sync_mode", "then every stream of the pipeline has to be"));
     }
-    if file.destination.write_mode != WriteMode::Upsert {
-        let found = "changes are applied to the rows of the destination, so it must be `upsert`";
+    if file.destination.write_mode == WriteMode::Replace {
+        let found = "changes are applied with `upsert`, and appended as a log with `append`";
         return Err(("destination.write_mode", found));
     }
     if !file.transforms.is_empty() {
@@ -221,6 +221,17 @@ fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> 
         ));
     }
     let is_feed = file.source.streams.iter().any(|stream| stream.sync_mode == SyncMode::Cdc);
+    if destination.deleted_rows == DeletedRows::Mark
+        && (!is_feed || destination.write_mode != WriteMode::Upsert)
+    {
+        return Err((
+            "destination.deleted_rows",
+            "`mark` needs streams with `sync_mode: cdc`, and `write_mode: upsert`".into(),
+        ));
+    }
+    if file.source.on_lost == OnLost::CopyAgain && !is_feed {
+        return Err(("source.on_lost", "`copy_again` needs streams with `sync_mode: cdc`".into()));
+    }
     if is_feed && !destination.primary_key.is_empty() {
         return Err((
             "destination.primary_key",

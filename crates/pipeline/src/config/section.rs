@@ -10,7 +10,8 @@ use std::sync::Arc;
 use forebay_sdk::registry::{DestinationSettings, Entry, Registry, SourceSettings};
 use forebay_sdk::settings::text::take_names;
 use forebay_sdk::settings::{
-    LoadMethod, OnDataError, SchemaEvolution, StreamSettings, Within, WriteMode,
+    DeletedRows, FeedForm, LoadMethod, OnDataError, OnLost, SchemaEvolution, StreamSettings,
+    Within, WriteMode,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -31,6 +32,8 @@ pub struct SourceSection {
     pub connector: Arc<dyn SourceSettings>,
     /// Streams to read.
     pub streams: Vec<StreamSettings>,
+    /// What to do when changes are lost, for `cdc`.
+    pub on_lost: OnLost,
 }
 
 /// Where rows are written to.
@@ -52,6 +55,20 @@ pub struct DestinationSection {
     pub schema_evolution: SchemaEvolution,
     /// How rows are sent to a database.
     pub load_method: LoadMethod,
+    /// What becomes of deleted rows, for `cdc`.
+    pub deleted_rows: DeletedRows,
+}
+
+impl DestinationSection {
+    /// What changes become, if they are followed.
+    #[must_use]
+    pub fn feed_form(&self) -> FeedForm {
+        match (self.write_mode, self.deleted_rows) {
+            (WriteMode::Append, _) => FeedForm::Log,
+            (_, DeletedRows::Mark) => FeedForm::Mark,
+            (_, DeletedRows::Delete) => FeedForm::Apply,
+        }
+    }
 }
 
 /// Fields of a source besides `use` and `config`.
@@ -66,6 +83,9 @@ struct SourceRest {
     limits: Limits,
     /// Streams to read.
     streams: Vec<StreamSettings>,
+    /// What to do when the source no longer has the changes that follow, for `cdc`.
+    #[serde(default)]
+    on_lost: OnLost,
 }
 
 /// Fields of a destination besides `use` and `config`.
@@ -93,13 +113,22 @@ struct DestinationRest {
     /// How rows are sent to a database.
     #[serde(default)]
     load_method: LoadMethod,
+    /// What becomes of a row that is deleted at the source, for `cdc` with `upsert`.
+    #[serde(default)]
+    deleted_rows: DeletedRows,
 }
 
 impl<'de> Deserialize<'de> for SourceSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let section = Section::<dyn SourceSettings, SourceRest>::current();
         let (uses, connector, rest) = deserializer.deserialize_map(section)?;
-        Ok(Self { uses, limits: rest.limits, connector: connector.into(), streams: rest.streams })
+        Ok(Self {
+            uses,
+            limits: rest.limits,
+            connector: connector.into(),
+            streams: rest.streams,
+            on_lost: rest.on_lost,
+        })
     }
 }
 
@@ -116,6 +145,7 @@ impl<'de> Deserialize<'de> for DestinationSection {
             on_data_error: rest.on_data_error,
             schema_evolution: rest.schema_evolution,
             load_method: rest.load_method,
+            deleted_rows: rest.deleted_rows,
         })
     }
 }

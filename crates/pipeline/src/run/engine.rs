@@ -160,6 +160,7 @@ impl<'a> Pipeline<'a> {
             on_data_error: destination.on_data_error,
             schema_evolution: destination.schema_evolution,
             load_method: destination.load_method,
+            feed: destination.feed_form(),
         }
     }
 

@@ -12,10 +12,10 @@ use forebay_base::backoff::Backoff;
 use forebay_base::error_chain::chain;
 use forebay_sdk::ConnectorError;
 use forebay_sdk::changes::feed::{
-    Applied, ChangeSource, Feed, FeedHealth, FeedTarget, FeedWriter, Next,
+    Applied, Attached, ChangeSource, Feed, FeedHealth, FeedTarget, FeedWriter, Next,
 };
 use forebay_sdk::run::{Context, PhaseSeconds};
-use forebay_sdk::settings::{SyncMode, TargetSettings};
+use forebay_sdk::settings::{FeedForm, OnLost, StreamSettings, SyncMode, TargetSettings};
 use futures_util::future::join;
 
 use super::engine::{Options, Pipeline};
@@ -24,6 +24,9 @@ use crate::error::RunError;
 
 /// A unit ends with the first change after which it has this many bytes.
 const UNIT_SIZE: usize = 16 << 20;
+
+/// How often the lag is recorded.
+const LAG_EVERY: Duration = Duration::from_secs(1);
 
 /// The two ends of a feed.
 struct Ends<'a> {
@@ -39,20 +42,27 @@ impl Pipeline<'_> {
 
     fn ends(&self) -> Result<Ends<'_>, RunError> {
         let unable = |which: &str, uses: &str, what: &str| {
-            let found = format!("{uses} does not {what} changes");
+            let found = format!("{uses} does not {what}");
             RunError::of(which, ConnectorError::unsupported(found, "use another `sync_mode`"))
         };
         let (source, destination) = (&self.file.source, &self.file.destination);
-        Ok(Ends {
-            source: self
-                .source
-                .changes()
-                .ok_or_else(|| unable("source", &source.uses, "report"))?,
-            target: self
-                .destination
-                .feeds()
-                .ok_or_else(|| unable("destination", &destination.uses, "apply"))?,
-        })
+        let from = self.source.changes();
+        let from = from.ok_or_else(|| unable("source", &source.uses, "report changes"))?;
+        let to = self.destination.feeds();
+        let to = to.ok_or_else(|| unable("destination", &destination.uses, "apply changes"))?;
+        if !to.forms().contains(&self.form()) {
+            let what = match self.form() {
+                FeedForm::Apply => "apply changes",
+                FeedForm::Mark => "mark deleted rows",
+                FeedForm::Log => "append changes as a log",
+            };
+            return Err(unable("destination", &destination.uses, what));
+        }
+        Ok(Ends { source: from, target: to })
+    }
+
+    fn form(&self) -> FeedForm {
+        self.file.destination.feed_form()
     }
 
     fn targets(&self) -> Vec<TargetSettings> {
@@ -73,28 +83,13 @@ impl Pipeline<'_> {
         let mut reports = Vec::new();
         let feed = match self.known(&ends).await? {
             Some(feed) if feed.position.is_some() && !options.from_scratch => {
-                self.check_streams(&feed)?;
-                feed
+                self.continued(&ends, feed, context, &mut reports).await?
             }
             known => self.begin(&ends, known, context, &mut reports).await?,
         };
-        if reports.is_empty() {
-            reports = self
-                .file
-                .source
-                .streams
-                .iter()
-                .map(|stream| StreamReport {
-                    stream: stream.name.clone(),
-                    into: stream.target().to_owned(),
-                    resumed: true,
-                    ..StreamReport::default()
-                })
-                .collect();
-        }
+        self.complete(&mut reports);
         let mut following = Following { feed, report: FeedReport::default(), reports };
-        let followed = self.follow(&ends, &mut following, options, context).await;
-        followed.map_err(|error| RunError::of("changes", error))?;
+        self.follow(&ends, &mut following, options, context).await?;
         let Following { report, reports, .. } = following;
         Ok(Report {
             run: context.run.to_string(),
@@ -110,24 +105,79 @@ impl Pipeline<'_> {
         })
     }
 
+    /// Completes the reports of the streams that were copied with those that were not.
+    fn complete(&self, reports: &mut Vec<StreamReport>) {
+        let mut copied = std::mem::take(reports);
+        for stream in &self.file.source.streams {
+            let own = copied.iter().position(|report| report.stream == stream.name);
+            reports.push(match own {
+                Some(at) => copied.swap_remove(at),
+                None => StreamReport {
+                    stream: stream.name.clone(),
+                    into: stream.target().to_owned(),
+                    resumed: true,
+                    ..StreamReport::default()
+                },
+            });
+        }
+    }
+
     async fn known(&self, ends: &Ends<'_>) -> Result<Option<Feed>, RunError> {
         let known = ends.target.feed(self.file.pipeline.as_str()).await;
         known.map_err(|error| RunError::of("the ledger", error))
     }
 
-    /// Refuses other streams than those of the feed: their rows would be missing.
-    fn check_streams(&self, feed: &Feed) -> Result<(), RunError> {
-        let streams = self.file.source.streams.iter().map(|stream| &stream.name);
-        if streams.clone().eq(feed.streams.iter().map(|stream| &stream.stream)) {
-            return Ok(());
+    /// The feed that is continued: it has the streams of the file, and those that it did not have are copied.
+    ///
+    /// Streams that are not in the file any more are refused, since nothing would follow their changes, and so is
+    /// another form of changes.
+    async fn continued(
+        &self,
+        ends: &Ends<'_>,
+        feed: Feed,
+        context: &Context,
+        reports: &mut Vec<StreamReport>,
+    ) -> Result<Feed, RunError> {
+        let failed = |error| RunError::of("changes", error);
+        let refused = |found: &str| {
+            let way_out = "restore it, or run with `--from-scratch`, which copies the tables again";
+            failed(ConnectorError::unsupported(found, way_out))
+        };
+        if feed.form != self.form() {
+            return Err(refused("the feed began with another `write_mode` or `deleted_rows`"));
         }
-        let recorded: Vec<&str> =
-            feed.streams.iter().map(|stream| stream.stream.as_str()).collect();
-        let error = ConnectorError::unsupported(
-            format!("the feed began with other streams: {}", recorded.join(", ")),
-            "restore them, or run with `--from-scratch`, which copies the tables again",
-        );
-        Err(RunError::of("changes", error))
+        let streams = &self.file.source.streams;
+        if let Some(gone) =
+            feed.streams.iter().find(|known| streams.iter().all(|one| one.name != known.stream))
+        {
+            let name = &gone.stream;
+            return Err(refused(&format!(
+                "the feed has the stream {name:?}, and the file does not"
+            )));
+        }
+        let recorded = |name: &str| feed.streams.iter().find(|known| known.stream == name);
+        let further = streams.iter().filter(|stream| recorded(&stream.name).is_none());
+        let further: Vec<StreamSettings> = further.cloned().collect();
+        let mut added = Vec::new();
+        if !further.is_empty() {
+            let extended = ends.source.extend(&feed.origin, streams, &further).await;
+            let extended = extended.map_err(failed)?;
+            ends.target.check(&extended.streams).map_err(failed)?;
+            *reports = self.copy_in(extended.snapshot.id.clone(), &further, context).await?;
+            added = extended.streams;
+        }
+        let names = streams.iter().map(|stream| &stream.name);
+        let of_name = |name: &String| {
+            let new = added.iter().find(|new| new.stream == *name);
+            recorded(name).or(new).cloned()
+        };
+        let followed = Feed { streams: names.filter_map(of_name).collect(), ..feed.clone() };
+        if followed != feed {
+            let pipeline = self.file.pipeline.as_str();
+            let done = ends.target.record(pipeline, Some(&feed), Some(&followed)).await;
+            done.map_err(|error| RunError::of("the ledger", error))?;
+        }
+        Ok(followed)
     }
 
     /// Begins a feed: the source keeps changes from now on, and the tables are copied as they are now.
@@ -146,11 +196,12 @@ impl Pipeline<'_> {
             ends.source.remove(&known.origin).await.map_err(failed)?;
         }
         // Recorded first, so that what is created below is never left behind unknown.
-        let copying = Feed { origin, position: None, streams: Vec::new() };
+        let copying = Feed { origin, position: None, streams: Vec::new(), form: self.form() };
         let recorded = ends.target.record(pipeline, known.as_ref(), Some(&copying)).await;
         recorded.map_err(|error| RunError::of("the ledger", error))?;
         let created = ends.source.create(&copying.origin, streams).await.map_err(failed)?;
-        *reports = self.copy_in(created.snapshot.id.clone(), context).await?;
+        ends.target.check(&created.streams).map_err(failed)?;
+        *reports = self.copy_in(created.snapshot.id.clone(), streams, context).await?;
         drop(created.snapshot);
         let feed =
             Feed { position: Some(created.position), streams: created.streams, ..copying.clone() };
@@ -159,17 +210,19 @@ impl Pipeline<'_> {
         Ok(feed)
     }
 
-    /// Copies all streams in one snapshot.
+    /// Copies streams in one snapshot.
     async fn copy_in(
         &self,
         snapshot: String,
+        copied: &[StreamSettings],
         context: &Context,
     ) -> Result<Vec<StreamReport>, RunError> {
         let options = Options { from_scratch: true, ..Options::default() };
         let mut history = self.history(&options).await?;
         history.snapshot = Some(snapshot);
         let form = self.destination.form();
-        let streams = self.open(&options, &history, form, context).await?;
+        let mut streams = self.open(&options, &history, form, context).await?;
+        streams.retain(|one| copied.iter().any(|copied| copied.name == one.settings.stream));
         let budget = self.transit();
         history.round.streams = streams.iter().map(|one| one.settings.stream.clone()).collect();
         let mut reports = Vec::with_capacity(streams.len());
@@ -188,14 +241,26 @@ impl Pipeline<'_> {
         following: &mut Following,
         options: &Options,
         context: &Context,
-    ) -> Result<(), ConnectorError> {
+    ) -> Result<(), RunError> {
+        let failed = |error| RunError::of("changes", error);
         let resources = &self.file.resources;
         let mut backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
         let mut attempts = 0;
+        let mut copied_at = None;
         loop {
             let units = following.report.units;
             let error = match self.attached(ends, following, options, context).await {
-                Ok(()) => return Ok(()),
+                Ok(End::Reached) => return Ok(()),
+                Ok(End::Lost(found)) => {
+                    // Copies that take longer than the source keeps changes would be repeated for ever.
+                    if copied_at.replace(units) == Some(units) {
+                        return Err(failed(lost(&format!(
+                            "{found}, while the tables were copied"
+                        ))));
+                    }
+                    self.copy_again(ends, following, &found, context).await?;
+                    continue;
+                }
                 Err(error) => error,
             };
             if following.report.units > units {
@@ -203,26 +268,44 @@ impl Pipeline<'_> {
                 backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
             }
             if !error.is_retryable() || attempts >= resources.max_retries {
-                return Err(error);
+                return Err(failed(error));
             }
             attempts += 1;
             let wait = backoff.delay();
             tracing::warn!(attempts, wait = ?wait, error = %chain(&error), "following changes again");
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = context.cancelled() => return Err(ConnectorError::Stopped),
+                () = context.cancelled() => return Err(failed(ConnectorError::Stopped)),
             }
             // What was committed may be more than what was answered.
             match ends.target.feed(self.file.pipeline.as_str()).await {
                 Ok(Some(feed)) if feed.position.is_some() => following.feed = feed,
                 Ok(_) => {
                     let found = "the feed is not recorded any more".to_owned();
-                    return Err(ConnectorError::data("the ledger", found));
+                    return Err(failed(ConnectorError::data("the ledger", found)));
                 }
                 Err(error) if error.is_retryable() => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(failed(error)),
             }
         }
+    }
+
+    /// Begins the feed again whose changes are lost, if the file says so.
+    async fn copy_again(
+        &self,
+        ends: &Ends<'_>,
+        following: &mut Following,
+        found: &str,
+        context: &Context,
+    ) -> Result<(), RunError> {
+        if self.file.source.on_lost == OnLost::Fail {
+            return Err(RunError::of("changes", lost(found)));
+        }
+        tracing::warn!(found, "changes are lost; copying the tables again");
+        context.warn(&format!("{found}: the tables were copied again"));
+        let known = self.known(ends).await?;
+        following.feed = self.begin(ends, known, context, &mut following.reports).await?;
+        Ok(())
     }
 
     /// Applies changes until the present, a failure, or the end of the run.
@@ -232,23 +315,33 @@ impl Pipeline<'_> {
         following: &mut Following,
         options: &Options,
         context: &Context,
-    ) -> Result<(), ConnectorError> {
+    ) -> Result<End, ConnectorError> {
         let streams = &self.file.source.streams;
         // Three are there at once: one is applied, one waits, one is received.
         let unit_size = UNIT_SIZE.min(self.budget() / 3);
         let pipeline = self.file.pipeline.as_str();
         let mut writer = ends.target.open(pipeline, &following.feed, &self.targets()).await?;
-        let mut stream = ends.source.attach(&following.feed, streams, unit_size).await?;
+        let attached = ends.source.attach(&following.feed, streams, unit_size).await?;
+        let mut stream = match attached {
+            Attached::Stream(stream) => stream,
+            Attached::Lost(found) => return Ok(End::Lost(found)),
+        };
         let wanted = stream.present().to_owned();
         following.report.wanted.clone_from(&wanted);
+        let mut lag = tokio::time::interval(LAG_EVERY);
         loop {
             let position = following.feed.position.clone().unwrap_or_default();
             following.report.position.clone_from(&position);
             if !options.follow && stream.is_reached(&position, &wanted) {
-                return Ok(());
+                return Ok(End::Reached);
             }
             let next = tokio::select! {
                 next = stream.next() => next?,
+                _ = lag.tick() => {
+                    let bytes = stream.lag_bytes().unwrap_or_default();
+                    context.moved.lag_bytes.store(bytes, Ordering::Relaxed);
+                    continue;
+                }
                 () = context.cancelled() => return Err(ConnectorError::Stopped),
             };
             if let Some(position) = following.take(&mut *writer, next, context).await? {
@@ -310,6 +403,22 @@ impl Pipeline<'_> {
     }
 }
 
+/// Why nothing is followed any more.
+enum End {
+    /// What was there when it began is applied.
+    Reached,
+    /// The source does not have the changes that follow: why.
+    Lost(String),
+}
+
+fn lost(found: &str) -> ConnectorError {
+    ConnectorError::unsupported(
+        found,
+        "changes may be missing: run with `--from-scratch`, which copies the tables again, or set \
+         `source.on_lost: copy_again`",
+    )
+}
+
 /// A feed that is being followed.
 struct Following {
     feed: Feed,
@@ -334,7 +443,7 @@ impl Following {
             Next::Unit(unit) => {
                 let (position, commits) = (unit.position.clone(), unit.commits);
                 let redefined = unit.redefined.clone();
-                let changes = unit.streams.iter().map(|of| of.net.changes()).sum::<u64>();
+                let changes = unit.streams.iter().map(|of| of.changes.count()).sum::<u64>();
                 let committed_us = unit.committed_us.filter(|_| position.is_some());
                 let applied = writer.apply(unit).await?;
                 if let Some(at_us) = committed_us {

@@ -7,7 +7,7 @@ use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Division, Opening, SourceStream, Target};
 use forebay_sdk::run::Context;
 use forebay_sdk::run::{Budget, Outlet};
-use forebay_sdk::settings::SyncMode;
+use forebay_sdk::settings::{FeedForm, SyncMode};
 use serde::Serialize;
 
 use super::engine::Pipeline;
@@ -53,6 +53,13 @@ impl Pipeline<'_> {
                 "verify a pipeline without transforms",
             );
             return Err(RunError::of("transforms", error));
+        }
+        if self.is_feed() && self.file.destination.feed_form() == FeedForm::Log {
+            let error = ConnectorError::unsupported(
+                "a log of changes has other rows than the source",
+                "verify a pipeline with `write_mode: upsert`",
+            );
+            return Err(RunError::of("destination.write_mode", error));
         }
         let mut streams = Vec::new();
         for stream in &self.file.source.streams {

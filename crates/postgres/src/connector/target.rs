@@ -14,12 +14,13 @@ use forebay_pgcopy::{Column, ContentHash, Splitter, TypeName};
 use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::{OnDataError, TargetSettings, WriteMode};
+use forebay_sdk::settings::{FeedForm, OnDataError, TargetSettings, WriteMode};
 use futures_util::TryStreamExt as _;
 
 use super::catalog::Table;
 use super::connect::{Pool, refused};
 use super::evolve::{Evolution, create, evolve, type_of};
+use super::feed::DELETED_AT;
 use super::kept::Kept;
 use super::known::Known;
 use super::ledger::{Ledger, share_lock};
@@ -275,9 +276,12 @@ impl Target for PostgresTarget {
         let names = idents(self.evolution.compared.iter().map(|column| column.name.as_str()));
         let table = self.name.sql();
         let is_partitioned = self.table.as_ref().is_some_and(|table| table.kind == 'p');
-        let copied = if is_partitioned || self.evolution.is_generated {
+        let marks = self.settings.feed == FeedForm::Mark;
+        let copied = if is_partitioned || self.evolution.is_generated || marks {
             let only = if is_partitioned { "" } else { "only " };
-            format!("(select {names} from {only}{table})")
+            // Rows that were deleted at the source do not count.
+            let live = if marks { format!(" where {DELETED_AT} is null") } else { String::new() };
+            format!("(select {names} from {only}{table}{live})")
         } else {
             format!("{table} ({names})")
         };

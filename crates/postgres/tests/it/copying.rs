@@ -105,6 +105,7 @@ impl Copy {
             on_data_error: field(of, "on_data_error"),
             schema_evolution: field(of, "schema_evolution"),
             load_method: field(of, "load_method"),
+            feed: forebay_sdk::settings::FeedForm::Apply,
         }
     }
 

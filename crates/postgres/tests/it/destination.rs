@@ -17,6 +17,7 @@ fn settings(into: &str) -> TargetSettings {
         on_data_error: forebay_sdk::settings::OnDataError::Fail,
         schema_evolution: serde_json::from_value(evolution).unwrap(),
         load_method: forebay_sdk::settings::LoadMethod::Copy,
+        feed: forebay_sdk::settings::FeedForm::Apply,
     }
 }
 

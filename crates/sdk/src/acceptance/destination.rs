@@ -152,6 +152,7 @@ fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
         on_data_error: OnDataError::Fail,
         schema_evolution: SchemaEvolution::default(),
         load_method: LoadMethod::Copy,
+        feed: crate::settings::FeedForm::Apply,
     }
 }
 

@@ -10,11 +10,13 @@
 //! ```
 
 use async_trait::async_trait;
+use forebay_pgcopy::Wire;
 use serde::{Deserialize, Serialize};
 
+use super::log::ChangeLog;
 use super::net::NetChanges;
 use crate::connector::Result;
-use crate::settings::{StreamSettings, TargetSettings};
+use crate::settings::{FeedForm, StreamSettings, TargetSettings};
 
 /// What a feed is read from: enough to notice that it is another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -42,6 +44,29 @@ pub struct FeedColumn {
     pub is_key: bool,
     /// Its number in its table, which it keeps when it is renamed.
     pub number: i16,
+    /// The form of its values; `None`: only a database of the same kind can read them, or it is not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "wire_name")]
+    pub wire: Option<Wire>,
+}
+
+/// A form of values as its name.
+mod wire_name {
+    use forebay_pgcopy::Wire;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
+    pub(super) fn serialize<S: Serializer>(wire: &Option<Wire>, to: S) -> Result<S::Ok, S::Error> {
+        match wire {
+            Some(wire) => to.serialize_some(&wire.name()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Wire>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.as_deref().and_then(Wire::from_name))
+    }
 }
 
 /// A change of the columns of a stream.
@@ -93,6 +118,9 @@ pub struct FeedStream {
     pub stream: String,
     /// Its columns, in the order of the values of a change.
     pub columns: Vec<FeedColumn>,
+    /// Changes of commits before this position are in its copy; `None`: it was copied when the feed began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 /// What a destination records of a feed.
@@ -104,6 +132,9 @@ pub struct Feed {
     pub position: Option<String>,
     /// Its streams.
     pub streams: Vec<FeedStream>,
+    /// What its changes become. Feeds of earlier versions are applied.
+    #[serde(default)]
+    pub form: FeedForm,
 }
 
 /// A snapshot that others read as long as it is held.
@@ -131,13 +162,42 @@ pub struct CreatedFeed {
     pub streams: Vec<FeedStream>,
 }
 
+/// Changes, in the form that a feed has.
+#[derive(Debug)]
+pub enum Changes {
+    /// What they amount to for each row.
+    Net(NetChanges),
+    /// One by one.
+    Log(ChangeLog),
+}
+
+impl Changes {
+    /// Number of changes of the source.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Net(net) => net.changes(),
+            Self::Log(log) => log.changes().len() as u64,
+        }
+    }
+
+    /// Size in memory in bytes, roughly.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Net(net) => net.size(),
+            Self::Log(log) => log.size(),
+        }
+    }
+}
+
 /// The changes of one stream in a unit.
 #[derive(Debug)]
 pub struct StreamChanges {
     /// The index of the stream in [`Feed::streams`].
     pub stream: usize,
-    /// What they amount to.
-    pub net: NetChanges,
+    /// The changes.
+    pub changes: Changes,
 }
 
 /// Changes that are applied together: those of one or more whole commits, or, of a transaction that is too large for
@@ -195,6 +255,14 @@ pub struct FeedHealth {
     pub status: Option<String>,
 }
 
+/// What a source answers that is to follow a feed.
+pub enum Attached {
+    /// The changes after the recorded position.
+    Stream(Box<dyn ChangeStream>),
+    /// It does not have all of them: why.
+    Lost(String),
+}
+
 /// A source that reports changes.
 #[async_trait]
 pub trait ChangeSource: Send + Sync {
@@ -218,18 +286,32 @@ pub trait ChangeSource: Send + Sync {
     /// It exists already, or the source refuses.
     async fn create(&self, origin: &FeedOrigin, streams: &[StreamSettings]) -> Result<CreatedFeed>;
 
+    /// Makes the source keep the changes of further streams, too.
+    ///
+    /// * `streams`: all of them.
+    /// * `further`: the streams that the feed does not have yet, of which a snapshot is returned.
+    ///
+    /// # Errors
+    /// The source cannot report changes of these streams, or refuses.
+    async fn extend(
+        &self,
+        origin: &FeedOrigin,
+        streams: &[StreamSettings],
+        further: &[StreamSettings],
+    ) -> Result<CreatedFeed>;
+
     /// Reads the changes after the recorded position.
     ///
     /// * `unit_size`: a unit ends with the first change after which it has this many bytes.
     ///
     /// # Errors
-    /// The source is another one, or does not have them any more. Nothing is skipped.
+    /// The source did not answer, or another client reads them.
     async fn attach(
         &self,
         feed: &Feed,
         streams: &[StreamSettings],
         unit_size: usize,
-    ) -> Result<Box<dyn ChangeStream>>;
+    ) -> Result<Attached>;
 
     /// How the feed is.
     ///
@@ -250,10 +332,13 @@ pub trait ChangeStream: Send {
     /// The position up to which the source had written when this was attached.
     fn present(&self) -> &str;
 
+    /// Bytes of the source's log that are written and not confirmed, as of a few seconds ago; `None`: not known yet.
+    fn lag_bytes(&self) -> Option<u64>;
+
     /// Whether a position is at or after another.
     fn is_reached(&self, position: &str, wanted: &str) -> bool;
 
-    /// Waits for what follows.
+    /// Waits for what follows. Nothing is lost if the future is dropped.
     ///
     /// # Errors
     /// The connection was lost, or a change cannot be passed on. What was returned before counts.
@@ -266,7 +351,7 @@ pub trait ChangeStream: Send {
     async fn confirm(&mut self, position: &str) -> Result<()>;
 }
 
-/// What a unit did.
+/// What a unit did: for a log, the number of changes by their operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Rows inserted.
@@ -280,6 +365,15 @@ pub struct Applied {
 /// A destination that applies changes.
 #[async_trait]
 pub trait FeedTarget: Send + Sync {
+    /// What it can make of changes.
+    fn forms(&self) -> &'static [FeedForm];
+
+    /// Checks that it can store changes of these streams.
+    ///
+    /// # Errors
+    /// It cannot store values of a column.
+    fn check(&self, streams: &[FeedStream]) -> Result<()>;
+
     /// The feed of a pipeline; `None` if there is none.
     ///
     /// # Errors

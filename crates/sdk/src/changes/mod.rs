@@ -3,12 +3,15 @@
 //! | module | |
 //! |---|---|
 //! | [`feed`] | the traits of sources that report changes and of destinations that apply them |
+//! | [`log`] | changes one by one, as a destination appends them to a log |
 //! | [`net`] | what several changes of one table amount to for each key |
 //! | [`row`] | a row of a change, of which large values may be missing because they are as they were |
 
 pub mod feed;
+pub mod log;
 pub mod net;
 pub mod row;
 
+pub use log::{ChangeLog, Commit, LoggedChange, Operation};
 pub use net::{Effect, NetChanges};
 pub use row::{ChangedRow, Field, RowKey};

@@ -72,6 +72,8 @@ pub struct Moved {
     /// Of a feed: the source's time, in microseconds since 1970, up to which every commit is applied; 0 if it is
     /// not known.
     pub applied_until_us: AtomicU64,
+    /// Of a feed: bytes of the source's log that are not applied, as of a few seconds ago.
+    pub lag_bytes: AtomicU64,
 }
 
 impl Moved {

@@ -17,8 +17,9 @@ pub mod within;
 pub use evolves::Evolves;
 pub use reach::Reach;
 pub use streams::{
-    Compression, LoadMethod, NewColumn, NullabilityChange, OnDataError, RemovedColumn,
-    SchemaEvolution, StreamSettings, SyncMode, TargetSettings, TypeChange, WriteMode,
+    Compression, DeletedRows, FeedForm, LoadMethod, NewColumn, NullabilityChange, OnDataError,
+    OnLost, RemovedColumn, SchemaEvolution, StreamSettings, SyncMode, TargetSettings, TypeChange,
+    WriteMode,
 };
 pub use text::{Resolve, Secret, Text};
 #[cfg(not(target_family = "wasm"))]

@@ -1,7 +1,7 @@
 //! Settings of a stream: which rows are read, and how they are written to a target.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How a stream is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
@@ -66,6 +66,41 @@ pub enum OnDataError {
     Skip,
     /// Store the row as a dead letter, with the reason and its origin.
     Dlq,
+}
+
+/// What becomes of a row that was deleted at a source whose changes are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeletedRows {
+    /// It is deleted at the destination.
+    #[default]
+    Delete,
+    /// It stays, with the time of its deletion in the column `_deleted_at`.
+    Mark,
+}
+
+/// What to do when the source no longer has the changes that follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLost {
+    /// Fail the run.
+    #[default]
+    Fail,
+    /// Copy the tables again, in the place of what is at the destination, and follow them from there.
+    CopyAgain,
+}
+
+/// What changes become at a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeedForm {
+    /// The rows, as they are at the source.
+    #[default]
+    Apply,
+    /// The same, but deleted rows stay, with the time of their deletion.
+    Mark,
+    /// A row for each change.
+    Log,
 }
 
 /// How rows are sent to a database.
@@ -158,6 +193,8 @@ pub struct TargetSettings {
     pub schema_evolution: SchemaEvolution,
     /// How rows are sent.
     pub load_method: LoadMethod,
+    /// What changes become, if they are followed.
+    pub feed: FeedForm,
 }
 
 /// How batches are compressed while they wait between two stages.

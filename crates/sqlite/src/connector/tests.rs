@@ -139,6 +139,7 @@ fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
         on_data_error: Default::default(),
         schema_evolution: Default::default(),
         load_method: Default::default(),
+        feed: forebay_sdk::settings::FeedForm::Apply,
     }
 }
 

@@ -26,6 +26,7 @@ fn target(into: &str, write_mode: WriteMode) -> TargetSettings {
         on_data_error: OnDataError::Fail,
         schema_evolution: SchemaEvolution::default(),
         load_method: LoadMethod::Copy,
+        feed: forebay_sdk::settings::FeedForm::Apply,
     }
 }
 

@@ -152,6 +152,7 @@ impl Trial {
             on_data_error: Default::default(),
             schema_evolution: Default::default(),
             load_method: Default::default(),
+            feed: forebay_sdk::settings::FeedForm::Apply,
         };
         Self { path: path.to_owned(), settings, columns }
     }

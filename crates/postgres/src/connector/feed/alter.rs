@@ -54,7 +54,8 @@ impl Altering<'_> {
             let what = format!("column {column:?} was added");
             return Err(self.forbidden(&what, "new_column: add"));
         }
-        let (alter, quoted, of) = (self.alter(), ident(column), self.parsed(sql_type, column)?);
+        let (alter, quoted, of) =
+            (self.alter(), ident(column), parsed(self.name, sql_type, column)?);
         Ok(match existing {
             None => vec![format!("{alter} add column {quoted} {of}")],
             Some(value) => vec![
@@ -72,7 +73,8 @@ impl Altering<'_> {
             let what = format!("column {column:?} has the type {sql_type} now");
             return Err(self.forbidden(&what, "type_change: alter"));
         }
-        let (alter, quoted, of) = (self.alter(), ident(column), self.parsed(sql_type, column)?);
+        let (alter, quoted, of) =
+            (self.alter(), ident(column), parsed(self.name, sql_type, column)?);
         Ok(vec![format!("{alter} alter column {quoted} type {of} using {quoted}::{of}")])
     }
 
@@ -99,19 +101,23 @@ impl Altering<'_> {
         self.known(column).is_some_and(|known| known.pg_type.name == sql_type)
     }
 
-    fn parsed(&self, sql_type: &str, column: &str) -> Result<String> {
-        TypeName::parse(sql_type).map(|of| of.sql().to_owned()).ok_or_else(|| {
-            ConnectorError::data(
-                self.name.to_string(),
-                format!("{sql_type:?}, the type of column {column:?}, is not the name of a type"),
-            )
-        })
-    }
-
     fn forbidden(&self, what: &str, setting: &str) -> ConnectorError {
         ConnectorError::unsupported(
             format!("{}: {what} at the source", self.name),
             format!("change the table likewise, or set `schema_evolution.{setting}`"),
         )
     }
+}
+
+/// The type of a column, in SQL. It comes from the source.
+///
+/// # Errors
+/// It is not the name of a type.
+pub(super) fn parsed(table: &TableName, sql_type: &str, column: &str) -> Result<String> {
+    TypeName::parse(sql_type).map(|of| of.sql().to_owned()).ok_or_else(|| {
+        ConnectorError::data(
+            table.to_string(),
+            format!("{sql_type:?}, the type of column {column:?}, is not the name of a type"),
+        )
+    })
 }

@@ -5,10 +5,12 @@
 //! Otherwise constraints are deferred to the end of the transaction.
 
 use async_trait::async_trait;
-use forebay_sdk::changes::feed::{Applied, ChangeUnit, Feed, FeedStream, FeedWriter, Redefinition};
+use forebay_sdk::changes::feed::{
+    Applied, ChangeUnit, Changes, Feed, FeedStream, FeedWriter, Redefinition, StreamChanges,
+};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{FeedForm, TargetSettings};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -16,6 +18,7 @@ use super::super::connect::refused;
 use super::super::ledger::share_lock;
 use super::super::sql::TableName;
 use super::alter::Altering;
+use super::append::Log;
 use super::record::{self, Feeds};
 use super::staging::Table;
 
@@ -28,13 +31,51 @@ select coalesce((select rolsuper from pg_roles where rolname = current_user), fa
 /// The same before there was that privilege.
 const IS_SUPERUSER: &str = "select rolsuper from pg_roles where rolname = current_user";
 
+/// Where the changes of a stream are written.
+enum Place {
+    Rows(Table),
+    Log(Log),
+}
+
+impl Place {
+    async fn open(
+        client: &Client,
+        at: usize,
+        name: &TableName,
+        stream: &FeedStream,
+        form: FeedForm,
+    ) -> Result<Self> {
+        let keeps_deleted = form == FeedForm::Mark;
+        Ok(match form {
+            FeedForm::Log => Self::Log(Log::open(client, name, stream).await?),
+            FeedForm::Apply | FeedForm::Mark => {
+                Self::Rows(Table::open(client, at, name, stream, keeps_deleted).await?)
+            }
+        })
+    }
+
+    fn name(&self) -> &TableName {
+        match self {
+            Self::Rows(table) => table.name(),
+            Self::Log(log) => log.name(),
+        }
+    }
+
+    async fn close(&self, client: &Client) -> Result<()> {
+        match self {
+            Self::Rows(table) => table.close(client).await,
+            Self::Log(_) => Ok(()),
+        }
+    }
+}
+
 /// Applies the changes of a feed.
 pub(super) struct Applier {
     client: Client,
     feeds: Feeds,
     pipeline: String,
     feed: Feed,
-    tables: Vec<Table>,
+    tables: Vec<Place>,
     settings: Vec<TargetSettings>,
     begin: String,
     /// Whether a transaction has begun, with a part of a large one.
@@ -70,7 +111,7 @@ impl Applier {
         }
         let mut opened = Vec::with_capacity(tables.len());
         for (at, (name, stream)) in tables.iter().enumerate() {
-            opened.push(Table::open(&client, at, name, stream).await?);
+            opened.push(Place::open(&client, at, name, stream, feed.form).await?);
         }
         Ok(Self {
             client,
@@ -111,6 +152,27 @@ impl Applier {
         Ok(())
     }
 
+    /// Empties the tables that were emptied at the source, or marks their rows as deleted.
+    async fn truncate(&self, streams: &[StreamChanges]) -> Result<()> {
+        let mut emptied = Vec::new();
+        for of in streams {
+            let Changes::Net(net) = &of.changes else { continue };
+            let Some(Place::Rows(table)) = self.tables.get(of.stream) else { continue };
+            match net.truncated_us() {
+                Some(at_us) if table.keeps_deleted() => table.mark_all(&self.client, at_us).await?,
+                Some(_) => emptied.push(table.sql()),
+                None => {}
+            }
+        }
+        if emptied.is_empty() {
+            return Ok(());
+        }
+        // At once, since they may refer to each other.
+        let truncate = format!("truncate {}", emptied.join(", "));
+        let done = self.client.batch_execute(&truncate).await;
+        done.map_err(|error| refused("empty tables", error))
+    }
+
     /// Gives a table other columns, in the transaction of the connection.
     async fn redefine(&mut self, at: usize, redefinition: Redefinition) -> Result<()> {
         let (Some(table), Some(settings), Some(stream)) =
@@ -131,7 +193,7 @@ impl Applier {
         }
         stream.columns = redefinition.columns;
         table.close(&self.client).await?;
-        *table = Table::open(&self.client, at, &name, stream).await?;
+        *table = Place::open(&self.client, at, &name, stream, self.feed.form).await?;
         self.is_redefined = true;
         Ok(())
     }
@@ -154,19 +216,21 @@ impl FeedWriter for Applier {
         for (at, redefinition) in unit.redefined {
             self.redefine(at, redefinition).await?;
         }
-        let table = |at: usize| self.tables.get(at).ok_or_else(unknown);
-        let truncated = unit.streams.iter().filter(|of| of.net.is_truncated());
-        let truncated = truncated.map(|of| Ok(table(of.stream)?.sql()));
-        let truncated = truncated.collect::<Result<Vec<_>>>()?;
-        if !truncated.is_empty() {
-            // At once, since they may refer to each other.
-            let truncate = format!("truncate {}", truncated.join(", "));
-            let done = self.client.batch_execute(&truncate).await;
-            done.map_err(|error| refused("empty tables", error))?;
-        }
+        self.truncate(&unit.streams).await?;
         for of in unit.streams {
-            let effects = of.net.into_effects();
-            let done = table(of.stream)?.apply(&self.client, &effects, is_continued).await?;
+            let place = self.tables.get(of.stream).ok_or_else(unknown)?;
+            let done = match (place, of.changes) {
+                (Place::Rows(table), Changes::Net(net)) => {
+                    table.apply(&self.client, net, is_continued).await?
+                }
+                (Place::Log(log), Changes::Log(changes)) => {
+                    log.append(&self.client, &changes).await?
+                }
+                (Place::Rows(_), Changes::Log(_)) | (Place::Log(_), Changes::Net(_)) => {
+                    let found = "changes in another form than the feed has".to_owned();
+                    return Err(ConnectorError::data("a feed", found));
+                }
+            };
             if let Some(applied) = applied.get_mut(of.stream) {
                 *applied = done;
             }

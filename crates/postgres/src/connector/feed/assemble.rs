@@ -1,4 +1,4 @@
-//! Messages of pgoutput become units: the net changes of whole transactions, in the order of commits.
+//! Messages of pgoutput become units: the changes of whole transactions, in the order of commits.
 //!
 //! Invariants:
 //! - A unit ends at a commit, or has a part of a transaction that is too large for one: then it has no position.
@@ -8,15 +8,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_sdk::changes::feed::{ChangeUnit, Redefinition, StreamChanges};
-use forebay_sdk::changes::{ChangedRow, Field, NetChanges, RowKey};
+use forebay_sdk::changes::feed::{ChangeUnit, Changes, Redefinition, StreamChanges};
 use forebay_sdk::connector::Result;
-use forebay_sdk::error::ConnectorError;
+use forebay_sdk::settings::FeedForm;
 
+use super::collect::{self, Transaction, unexpected};
 use super::tables::Followed;
 use crate::replication::Lsn;
 use crate::replication::envelope::ServerTime;
-use crate::replication::pgoutput::{Message, Oid, Old, Relation, Tuple, Value};
+use crate::replication::pgoutput::{Message, Oid, Relation};
 
 /// Assembles units.
 pub(super) struct Assembler {
@@ -24,9 +24,11 @@ pub(super) struct Assembler {
     /// Tables by their number; `None`: not followed.
     tables: HashMap<Oid, Option<usize>>,
     unit_size: usize,
+    form: FeedForm,
     /// Transactions whose commit begins before this are applied.
     from: Lsn,
     state: State,
+    transaction: Option<Transaction>,
     pending: Pending,
     /// A table with other columns, which waits until the changes before it are taken.
     redefinition: Option<(usize, Followed, Redefinition)>,
@@ -44,7 +46,8 @@ enum State {
 /// The unit that is being assembled.
 #[derive(Default)]
 struct Pending {
-    nets: Vec<Option<NetChanges>>,
+    /// Changes by the index of their table.
+    tables: Vec<Option<Changes>>,
     commits: u64,
     /// End and time of the last commit.
     last: Option<(Lsn, ServerTime)>,
@@ -55,19 +58,27 @@ struct Pending {
     redefined: Vec<(usize, Redefinition)>,
 }
 
-/// The changes of a table that are added up, and the columns of its key.
-struct OfTable<'a> {
-    net: &'a mut NetChanges,
-    key: Arc<[usize]>,
-}
-
 impl Assembler {
     /// * `from`: the recorded position.
     /// * `unit_size`: in bytes.
-    pub(super) fn new(followed: Vec<Followed>, from: Lsn, unit_size: usize) -> Self {
-        let (tables, pending) = (HashMap::new(), Pending::default());
-        let (state, redefinition) = (State::Between, None);
-        Self { followed, tables, unit_size, from, state, pending, redefinition }
+    /// * `form`: in which the destination takes changes.
+    pub(super) fn new(
+        followed: Vec<Followed>,
+        from: Lsn,
+        unit_size: usize,
+        form: FeedForm,
+    ) -> Self {
+        Self {
+            followed,
+            tables: HashMap::new(),
+            unit_size,
+            form,
+            from,
+            state: State::Between,
+            transaction: None,
+            pending: Pending::default(),
+            redefinition: None,
+        }
     }
 
     /// Whether it waits for the end of a transaction.
@@ -84,7 +95,7 @@ impl Assembler {
 
     /// Whether a unit must be taken before more is added.
     pub(super) fn is_full(&self) -> bool {
-        let size = self.pending.nets.iter().flatten().map(NetChanges::size).sum::<usize>();
+        let size = self.pending.tables.iter().flatten().map(Changes::size).sum::<usize>();
         self.pending.has_changes && (size >= self.unit_size || self.redefinition.is_some())
     }
 
@@ -101,13 +112,14 @@ impl Assembler {
             return None;
         }
         let is_part = self.is_in_transaction();
-        let Pending { nets, commits, last, redefined, .. } = std::mem::take(&mut self.pending);
+        let Pending { tables, commits, last, redefined, .. } = std::mem::take(&mut self.pending);
         self.pending.is_continued = is_part;
         if let Some((at, table, redefinition)) = self.redefinition.take() {
             self.install(at, table, redefinition);
         }
-        let streams = nets.into_iter().enumerate();
-        let streams = streams.filter_map(|(stream, net)| Some(StreamChanges { stream, net: net? }));
+        let streams = tables.into_iter().enumerate();
+        let streams = streams
+            .filter_map(|(stream, changes)| Some(StreamChanges { stream, changes: changes? }));
         Some(ChangeUnit {
             position: last.filter(|_| !is_part).map(|(end, _)| end.to_string()),
             commits,
@@ -123,8 +135,9 @@ impl Assembler {
     /// A table has changed, or the message does not belong here.
     pub(super) fn add(&mut self, message: &Message<'_>) -> Result<()> {
         match (message, self.state) {
-            (Message::Begin { commit, .. }, State::Between) => {
+            (Message::Begin { commit, time, .. }, State::Between) => {
                 self.state = if *commit < self.from { State::Skipping } else { State::In };
+                self.transaction = Some(Transaction::new(*commit, *time));
             }
             (Message::Commit { end, time, .. }, State::In) => {
                 self.state = State::Between;
@@ -142,9 +155,16 @@ impl Assembler {
         Ok(())
     }
 
-    /// The table that a relation describes; `None`: it is not followed.
+    /// The table that a relation describes; `None`: it is not followed, or not yet.
     pub(super) fn described(&self, relation: &Relation) -> Option<&Followed> {
-        self.followed.get(self.place(relation)?)
+        // The copy has the columns that a table got before it.
+        let followed = self.followed.get(self.place(relation)?);
+        followed.filter(|table| !self.is_before(table))
+    }
+
+    /// Whether the changes of the transaction are in the copy of a table.
+    fn is_before(&self, table: &Followed) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.position < table.from)
     }
 
     fn place(&self, relation: &Relation) -> Option<usize> {
@@ -186,82 +206,34 @@ impl Assembler {
 
     fn change(&mut self, change: &Message<'_>) -> Result<()> {
         match change {
-            Message::Insert { relation, new } => {
-                let Some(OfTable { net, .. }) = self.net(*relation)? else { return Ok(()) };
-                net.insert(row(new, None)?)?;
-            }
-            Message::Update { relation, old, new } => {
-                let Some(OfTable { net, key }) = self.net(*relation)? else { return Ok(()) };
-                let (before, row) = match old {
-                    None => (None, row(new, None)?),
-                    Some(Old::Key(old)) => (Some(key_of(old, &key)?), row(new, None)?),
-                    Some(Old::Row(old)) => (Some(key_of(old, &key)?), row(new, Some(old))?),
-                };
-                net.update(before, row)?;
-            }
-            Message::Delete { relation, old } => {
-                let Some(OfTable { net, key }) = self.net(*relation)? else { return Ok(()) };
-                let (Old::Key(old) | Old::Row(old)) = old;
-                net.delete(key_of(old, &key)?)?;
-            }
+            Message::Insert { relation, .. }
+            | Message::Update { relation, .. }
+            | Message::Delete { relation, .. } => self.add_to(*relation, change),
             Message::Truncate { relations, .. } => {
-                for relation in relations {
-                    if let Some(OfTable { net, .. }) = self.net(*relation)? {
-                        net.truncate();
-                    }
-                }
+                relations.iter().try_for_each(|relation| self.add_to(*relation, change))
             }
-            _ => return Err(unexpected("a message inside a transaction")),
+            _ => Err(unexpected("a message inside a transaction")),
         }
-        Ok(())
     }
 
-    /// The changes of a table; `None` if it is not followed.
-    fn net(&mut self, relation: Oid) -> Result<Option<OfTable<'_>>> {
+    /// Adds a change to those of a table, if it is followed.
+    fn add_to(&mut self, relation: Oid, change: &Message<'_>) -> Result<()> {
         let at = self.tables.get(&relation).copied();
         let at = at.ok_or_else(|| unexpected("a change of a table that was not described"))?;
-        let Some(at) = at else { return Ok(None) };
+        let Some(at) = at else { return Ok(()) };
+        if self.followed.get(at).is_some_and(|table| self.is_before(table)) {
+            return Ok(());
+        }
         let key = self.followed.get(at).map(|table| Arc::clone(&table.key)).unwrap_or_default();
         self.pending.has_changes = true;
-        let nets = &mut self.pending.nets;
-        if nets.len() <= at {
-            nets.resize_with(at + 1, || None);
+        let tables = &mut self.pending.tables;
+        if tables.len() <= at {
+            tables.resize_with(at + 1, || None);
         }
-        let net = nets.get_mut(at).ok_or_else(|| unexpected("a table"))?;
-        let net = net.get_or_insert_with(|| NetChanges::new(Arc::clone(&key)));
-        Ok(Some(OfTable { net, key }))
+        let changes = tables.get_mut(at).ok_or_else(|| unexpected("a table"))?;
+        let changes = changes.get_or_insert_with(|| collect::empty(self.form, &key));
+        let transaction = self.transaction.as_mut();
+        let transaction = transaction.ok_or_else(|| unexpected("a change without a beginning"))?;
+        collect::add(changes, &key, change, transaction)
     }
-}
-
-/// The row of a change.
-///
-/// * `old`: all values before, of which those are taken that were not sent.
-fn row(new: &Tuple<'_>, old: Option<&Tuple<'_>>) -> Result<ChangedRow> {
-    let mut before = old.map(Tuple::values);
-    let fields = new.values().map(|value| {
-        let before = before.as_mut().and_then(Iterator::next);
-        match (value, before) {
-            (Value::Unchanged, Some(before)) => field(before),
-            (value, _) => field(value),
-        }
-    });
-    ChangedRow::new(fields.collect::<Result<Vec<_>>>()?)
-}
-
-fn key_of(old: &Tuple<'_>, key: &[usize]) -> Result<RowKey> {
-    let fields = old.values().map(field).collect::<Result<Vec<_>>>()?;
-    ChangedRow::new(fields)?.key(key)
-}
-
-fn field(value: Value<'_>) -> Result<Field<'_>> {
-    match value {
-        Value::Null => Ok(Field::Null),
-        Value::Unchanged => Ok(Field::Unchanged),
-        Value::Binary(bytes) => Ok(Field::Value(bytes)),
-        Value::Text(_) => Err(unexpected("a value that is not in its binary form")),
-    }
-}
-
-fn unexpected(what: &str) -> ConnectorError {
-    ConnectorError::data("the changes of PostgreSQL", format!("unexpected: {what}"))
 }

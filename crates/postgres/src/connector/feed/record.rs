@@ -7,10 +7,10 @@
 
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
-use forebay_sdk::changes::feed::{Feed, FeedTarget, FeedWriter};
+use forebay_sdk::changes::feed::{Feed, FeedStream, FeedTarget, FeedWriter};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{FeedForm, TargetSettings};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -88,6 +88,15 @@ impl Feeds {
 
 #[async_trait]
 impl FeedTarget for PostgresDestination {
+    fn forms(&self) -> &'static [FeedForm] {
+        &[FeedForm::Apply, FeedForm::Mark, FeedForm::Log]
+    }
+
+    fn check(&self, _: &[FeedStream]) -> Result<()> {
+        // The source refuses what another server cannot read.
+        Ok(())
+    }
+
     async fn feed(&self, pipeline: &str) -> Result<Option<Feed>> {
         let pool = self.pool()?;
         let client = pool.client(None).await?;

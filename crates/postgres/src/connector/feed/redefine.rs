@@ -17,7 +17,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::super::connect::refused;
 use super::super::sql::TableName;
-use super::tables::check_type;
+use super::tables::{Wires, check_type};
 use crate::replication::pgoutput::{Relation, ReplicaIdentity};
 
 /// A column in the catalog, as it is now.
@@ -71,13 +71,19 @@ pub(super) async fn redefinition(
         (row.get(0), live)
     });
     let live: HashMap<String, Live> = live.collect();
+    let wires = Wires::of(client, name).await?;
     let mut columns = Vec::with_capacity(relation.columns.len());
     for (column, of) in relation.columns.iter().zip(&types) {
         let is_recorded_key =
             || recorded.iter().any(|known| known.is_key && known.name == column.name);
+        let sql_type: String = of.get(0);
+        let known = recorded.iter().find(|known| known.name == column.name);
+        let known = known.filter(|known| known.sql_type == sql_type);
+        let wire = wires.find(&column.name, &sql_type);
         let found = FeedColumn {
             name: column.name.clone(),
-            sql_type: of.get(0),
+            wire: wire.or_else(|| known.and_then(|known| known.wire.clone())),
+            sql_type,
             is_key: match relation.identity {
                 ReplicaIdentity::Full => is_recorded_key(),
                 _ => column.is_identity,
@@ -173,7 +179,8 @@ mod tests {
     use super::*;
 
     fn column(name: &str, sql_type: &str, number: i16) -> FeedColumn {
-        FeedColumn { name: name.into(), sql_type: sql_type.into(), is_key: number == 1, number }
+        let (name, sql_type) = (name.into(), sql_type.into());
+        FeedColumn { name, sql_type, is_key: number == 1, number, wire: None }
     }
 
     fn live(columns: &[(&str, i16, bool, Option<&str>)]) -> HashMap<String, Live> {

@@ -7,7 +7,7 @@
 
 use async_trait::async_trait;
 use forebay_sdk::changes::feed::{
-    ChangeSource, ChangeStream, CreatedFeed, Feed, FeedHealth, FeedOrigin, FeedStream, HeldSnapshot,
+    Attached, ChangeSource, CreatedFeed, Feed, FeedHealth, FeedOrigin, FeedStream, HeldSnapshot,
 };
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
@@ -19,31 +19,13 @@ use super::super::connect::{Server, refused};
 use super::super::source::PostgresSource;
 use super::super::sql::ident;
 use super::assemble::Assembler;
+use super::slot::{in_use, lost, own_name, slot, temporary_name};
 use super::stream::Receiving;
 use super::tables::{Followed, followed};
 use crate::replication::{Lsn, Replication, StartOptions};
 
 /// The first version that sends values in their binary form.
 const VERSION_MIN: i32 = 140_000;
-/// Maximum length of a name.
-const NAME_MAX: usize = 63;
-
-/// What can be known of a slot.
-struct Slot {
-    plugin: Option<String>,
-    database: Option<String>,
-    active_pid: Option<i32>,
-    confirmed: Option<Lsn>,
-    status: Option<String>,
-    lag: Option<i64>,
-    kept: Option<i64>,
-}
-
-const SLOT: &str = "
-select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::int8,
-       pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8
-from pg_replication_slots where slot_name = $1";
 
 const SERVER: &str = "
 select current_setting('server_version_num')::int4, current_setting('wal_level'), pg_is_in_recovery(),
@@ -106,6 +88,27 @@ impl PostgresSource {
             format!("a publication {:?} exists, which no feed made", origin.publication),
             "set `publication` to use it, or drop it",
         ))
+    }
+
+    /// Adds tables to a publication.
+    async fn publish(&self, client: &Client, publication: &str, tables: &[Followed]) -> Result<()> {
+        let act = |error| refused("add tables to the publication", error);
+        let named = [(&publication as &(dyn ToSql + Sync), Type::TEXT)];
+        let there = client.query_typed(PUBLISHED, &named).await.map_err(act)?;
+        let is_there = |table: &&Followed| {
+            there.iter().any(|row| {
+                let (schema, name): (String, String) = (row.get(0), row.get(1));
+                schema == table.name.schema && name == table.name.table
+            })
+        };
+        let missing = tables.iter().filter(|table| !is_there(table));
+        let missing: Vec<String> = missing.map(|table| table.name.sql()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let add =
+            format!("alter publication {} add table {}", ident(publication), missing.join(", "));
+        client.batch_execute(&add).await.map_err(act)
     }
 
     /// The name of the publication if it is not ours.
@@ -175,12 +178,36 @@ impl ChangeSource for PostgresSource {
         Ok(CreatedFeed {
             position: created.consistent_point.to_string(),
             snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
+            streams: recorded.map(|(table, stream)| recorded_as(table, stream, None)).collect(),
+        })
+    }
+
+    async fn extend(
+        &self,
+        origin: &FeedOrigin,
+        streams: &[StreamSettings],
+        further: &[StreamSettings],
+    ) -> Result<CreatedFeed> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(None).await?;
+        let tables = self.followed(&client, streams).await?;
+        let added = self.followed(&client, further).await?;
+        if self.given_publication().is_none() {
+            self.publish(&client, &origin.publication, &added).await?;
+        }
+        check_published(&client, &origin.publication, &tables).await?;
+        let mut replication = Replication::connect(server.inner()).await?;
+        let within = self.settings.wait_for_late_commits.get();
+        // It only says from where on changes count, and ends with its connection.
+        let created = replication.create_slot(&temporary_name(), true, within).await?;
+        let position = created.consistent_point.to_string();
+        let recorded = added.iter().zip(further);
+        Ok(CreatedFeed {
+            snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
             streams: recorded
-                .map(|(table, stream)| FeedStream {
-                    stream: stream.name.clone(),
-                    columns: table.columns.clone(),
-                })
+                .map(|(table, stream)| recorded_as(table, stream, Some(position.clone())))
                 .collect(),
+            position,
         })
     }
 
@@ -189,35 +216,37 @@ impl ChangeSource for PostgresSource {
         feed: &Feed,
         streams: &[StreamSettings],
         unit_size: usize,
-    ) -> Result<Box<dyn ChangeStream>> {
+    ) -> Result<Attached> {
         let server = Server::new(&self.settings)?;
         let client = server.connect(None).await?;
         let origin = &feed.origin;
         let from = feed.position.as_deref().unwrap_or_default();
-        let from: Lsn = from.parse().map_err(|_| {
-            ConnectorError::data("the recorded feed", format!("{from:?} is not a position"))
-        })?;
+        let from = parsed(from)?;
         let mut replication = Replication::connect(server.inner()).await?;
         let (system, _, present) = replication.identify().await?;
         if system != origin.server {
-            return Err(lost(format!(
-                "{} is another server than the one the feed began with",
-                server.name()
-            )));
+            let found =
+                format!("{} is another server than the one the feed began with", server.name());
+            return Err(refuse(found));
         }
         if from > present {
-            return Err(lost(format!(
+            return Err(refuse(format!(
                 "the log of {} ends at {present}, and changes up to {from} were applied: it was restored",
                 server.name()
             )));
         }
         let found = slot(&client, &origin.slot).await?;
-        check_slot(found.as_ref(), origin, from)?;
+        if let Some(lost) = lost(found.as_ref(), origin, from)? {
+            return Ok(Attached::Lost(lost));
+        }
         let mut tables = self.followed(&client, streams).await?;
         check_published(&client, &origin.publication, &tables).await?;
         // What changed since then is in the stream.
         for (table, recorded) in tables.iter_mut().zip(&feed.streams) {
             *table = Followed::new(table.name.clone(), recorded.columns.clone());
+            if let Some(from) = &recorded.from {
+                table.from = parsed(from)?;
+            }
         }
         let options = StartOptions {
             protocol_version: 1,
@@ -226,8 +255,9 @@ impl ChangeSource for PostgresSource {
             streaming: false,
         };
         replication.start(&origin.slot, from, &options).await?;
-        let assembler = Assembler::new(tables, from, unit_size);
-        Ok(Box::new(Receiving::start(replication, client, assembler, from, present)))
+        let assembler = Assembler::new(tables, from, unit_size, feed.form);
+        let receiving = Receiving::start(replication, client, assembler, from, present);
+        Ok(Attached::Stream(Box::new(receiving)))
     }
 
     async fn health(&self, origin: &FeedOrigin) -> Result<FeedHealth> {
@@ -248,10 +278,16 @@ impl ChangeSource for PostgresSource {
     async fn remove(&self, origin: &FeedOrigin) -> Result<bool> {
         let client = Server::new(&self.settings)?.connect(None).await?;
         let found = slot(&client, &origin.slot).await?;
-        if let Some(pid) = found.as_ref().and_then(|slot| slot.active_pid) {
-            return Err(in_use(origin, pid));
-        }
-        if found.is_some() {
+        if let Some(slot) = &found {
+            if !slot.is_of(origin) {
+                return Err(ConnectorError::unsupported(
+                    format!("the replication slot {:?} was made by another client", origin.slot),
+                    "name another one with `slot`",
+                ));
+            }
+            if let Some(pid) = slot.active_pid {
+                return Err(in_use(origin, pid));
+            }
             let dropped = client
                 .query_typed(
                     "select pg_drop_replication_slot($1::text::name)",
@@ -269,67 +305,15 @@ impl ChangeSource for PostgresSource {
     }
 }
 
-impl Slot {
-    fn is_lost(&self) -> bool {
-        self.status.as_deref() == Some("lost")
-    }
+fn parsed(position: &str) -> Result<Lsn> {
+    position.parse().map_err(|_| {
+        ConnectorError::data("the recorded feed", format!("{position:?} is not a position"))
+    })
 }
 
-/// The name of what a pipeline creates at its source.
-fn own_name(pipeline: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    let mut name: String = "forebay_".chars().chain(pipeline.chars().map(plain)).collect();
-    if name.len() > NAME_MAX || !pipeline.chars().all(|c| plain(c) == c) {
-        let hash = xxhash_rust::xxh3::xxh3_64(pipeline.as_bytes());
-        name.truncate(NAME_MAX - 17);
-        name.push_str(&format!("_{hash:016x}"));
-    }
-    name
-}
-
-async fn slot(client: &Client, name: &str) -> Result<Option<Slot>> {
-    let found = client.query_typed_opt(SLOT, &[(&name, Type::TEXT)]).await;
-    let found = found.map_err(|error| refused("look up the replication slot", error))?;
-    Ok(found.map(|row| Slot {
-        plugin: row.get(0),
-        database: row.get(1),
-        active_pid: row.get(2),
-        confirmed: row.get::<_, Option<String>>(3).and_then(|at| at.parse().ok()),
-        status: row.get(4),
-        lag: row.get(5),
-        kept: row.get(6),
-    }))
-}
-
-/// Whether everything after a position is there, and may be read.
-fn check_slot(found: Option<&Slot>, origin: &FeedOrigin, from: Lsn) -> Result<()> {
-    let name = &origin.slot;
-    let Some(slot) = found else {
-        return Err(lost(format!("the replication slot {name:?} does not exist any more")));
-    };
-    let is_ours = slot.plugin.as_deref() == Some("pgoutput")
-        && slot.database.as_deref() == Some(origin.database.as_str());
-    if !is_ours {
-        return Err(lost(format!("the replication slot {name:?} is another one than before")));
-    }
-    if slot.is_lost() {
-        return Err(lost(format!(
-            "the server has removed changes of the replication slot {name:?}"
-        )));
-    }
-    if let Some(pid) = slot.active_pid {
-        return Err(in_use(origin, pid));
-    }
-    match slot.confirmed {
-        Some(confirmed) if confirmed <= from => Ok(()),
-        confirmed => {
-            let confirmed = confirmed.map_or_else(|| "nowhere".to_owned(), |at| at.to_string());
-            Err(lost(format!(
-                "changes are applied up to {from}, and the replication slot {name:?} begins at {confirmed}: \
-                 it was moved or made again"
-            )))
-        }
-    }
+/// A table as a feed records it.
+fn recorded_as(table: &Followed, stream: &StreamSettings, from: Option<String>) -> FeedStream {
+    FeedStream { stream: stream.name.clone(), columns: table.columns.clone(), from }
 }
 
 /// Whether a publication has every change of these tables.
@@ -365,60 +349,10 @@ async fn check_published(client: &Client, publication: &str, tables: &[Followed]
     Ok(())
 }
 
-fn in_use(origin: &FeedOrigin, pid: i32) -> ConnectorError {
-    ConnectorError::Busy {
-        act: format!("use the replication slot {:?}", origin.slot),
-        source: format!("process {pid} of the server is sending its changes to another client")
-            .into(),
-    }
-}
-
-fn lost(found: String) -> ConnectorError {
+/// Another server is never followed in the place of the one before.
+fn refuse(found: String) -> ConnectorError {
     ConnectorError::unsupported(
         found,
         "changes may be missing: run with `--from-scratch`, which copies the tables again",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_at_the_source_are_valid_and_differ() {
-        assert_eq!(own_name("orders_2"), "forebay_orders_2");
-        let long = "a".repeat(80);
-        let names = [own_name("a-b"), own_name("a.b"), own_name("A_b"), own_name(&long)];
-        for (at, name) in names.iter().enumerate() {
-            assert!(name.len() <= NAME_MAX, "{name}");
-            let is_valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-            assert!(name.bytes().all(is_valid), "{name}");
-            assert!(!names[..at].contains(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_slot_is_read_only_if_nothing_after_the_position_is_missing() {
-        let origin = FeedOrigin { database: "d".into(), slot: "s".into(), ..FeedOrigin::default() };
-        let slot = |confirmed: u64| Slot {
-            plugin: Some("pgoutput".into()),
-            database: Some("d".into()),
-            active_pid: None,
-            confirmed: Some(Lsn(confirmed)),
-            status: Some("reserved".into()),
-            lag: None,
-            kept: None,
-        };
-        let check = |slot: Option<&Slot>| check_slot(slot, &origin, Lsn(7));
-        check(Some(&slot(7))).unwrap();
-        check(Some(&slot(6))).unwrap();
-        check(None).unwrap_err();
-        check(Some(&slot(8))).unwrap_err();
-        check(Some(&Slot { confirmed: None, ..slot(7) })).unwrap_err();
-        check(Some(&Slot { status: Some("lost".into()), ..slot(7) })).unwrap_err();
-        check(Some(&Slot { database: Some("e".into()), ..slot(7) })).unwrap_err();
-        check(Some(&Slot { plugin: Some("test_decoding".into()), ..slot(7) })).unwrap_err();
-        let active = check(Some(&Slot { active_pid: Some(9), ..slot(7) })).unwrap_err();
-        assert!(active.is_retryable(), "{active:?}");
-    }
 }

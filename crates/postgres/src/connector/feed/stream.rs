@@ -6,6 +6,8 @@
 //!
 //! Invariant: only a position that was confirmed is reported as durable, so the server keeps everything after it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,7 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 
+use super::super::connect::refused;
 use super::assemble::Assembler;
 use super::redefine::redefinition;
 use super::tables::Followed;
@@ -27,16 +31,22 @@ use crate::replication::{Lsn, Replication};
 
 /// How often the server is answered.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// How long a unit waits for further commits while nothing is being applied.
+/// How long a unit waits for further commits while nothing is being applied, if they keep coming.
 const UNIT_DELAY: Duration = Duration::from_millis(2);
 /// How often a position without changes is recorded.
 const IDLE_EVERY: Duration = Duration::from_secs(60);
+
+const LAG: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), $1::text::pg_lsn)::int8";
+/// A lag that was not looked up yet.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A feed that is being read.
 pub(super) struct Receiving {
     units: mpsc::Receiver<Result<Next>>,
     confirmed: watch::Sender<Lsn>,
     present: String,
+    /// Bytes of the log after the confirmed position; `UNKNOWN` at first.
+    lag: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
@@ -61,6 +71,7 @@ impl Receiving {
     ) -> Self {
         let (to, units) = mpsc::channel(1);
         let (confirmed, follow) = watch::channel(from);
+        let lag = Arc::new(AtomicU64::new(UNKNOWN));
         let receiver = Receiver {
             replication,
             catalog,
@@ -72,6 +83,7 @@ impl Receiving {
             clock: ServerTime(0),
             handed: from,
             present,
+            lag: Arc::clone(&lag),
         };
         let task = tokio::spawn(async move {
             if let Err(error) = receiver.run(&to).await {
@@ -79,7 +91,7 @@ impl Receiving {
                 to.send(Err(error)).await.ok();
             }
         });
-        Self { units, confirmed, present: present.to_string(), task }
+        Self { units, confirmed, present: present.to_string(), lag, task }
     }
 }
 
@@ -87,6 +99,10 @@ impl Receiving {
 impl ChangeStream for Receiving {
     fn present(&self) -> &str {
         &self.present
+    }
+
+    fn lag_bytes(&self) -> Option<u64> {
+        Some(self.lag.load(Ordering::Relaxed)).filter(|lag| *lag != UNKNOWN)
     }
 
     fn is_reached(&self, position: &str, wanted: &str) -> bool {
@@ -125,6 +141,7 @@ struct Receiver {
     /// The last position that was handed over.
     handed: Lsn,
     present: Lsn,
+    lag: Arc<AtomicU64>,
 }
 
 impl Receiver {
@@ -144,18 +161,17 @@ impl Receiver {
                 };
             tokio::select! {
                 biased;
-                _ = report.tick() => self.report().await?,
+                _ = report.tick() => {
+                    self.report().await?;
+                    self.measure().await?;
+                }
                 changed = self.confirmed.changed() => match changed {
                     Ok(()) => self.report().await?,
                     Err(_) => return Ok(()),
                 },
                 permit = async { sleep_until(unit_at).await; to.reserve().await }, if has_unit => {
                     let Ok(permit) = permit else { return Ok(()) };
-                    if let Some(unit) = self.assembler.take_unit() {
-                        let end = unit.position.as_ref().and_then(|end| end.parse().ok());
-                        self.handed = end.unwrap_or(self.handed);
-                        permit.send(Ok(Next::Unit(unit)));
-                    }
+                    self.hand_over(permit);
                     idle_at = Instant::now() + IDLE_EVERY;
                 }
                 permit = async { sleep_until(idle_at_now).await; to.reserve().await }, if idle.is_some() => {
@@ -179,7 +195,22 @@ impl Receiver {
                         unit_at = Instant::now() + UNIT_DELAY;
                     }
                 }
+                // Nothing more has arrived.
+                permit = to.reserve(), if has_unit => {
+                    let Ok(permit) = permit else { return Ok(()) };
+                    self.hand_over(permit);
+                    idle_at = Instant::now() + IDLE_EVERY;
+                }
             }
+        }
+    }
+
+    /// Hands over the unit that is complete.
+    fn hand_over(&mut self, permit: mpsc::Permit<'_, Result<Next>>) {
+        if let Some(unit) = self.assembler.take_unit() {
+            let end = unit.position.as_ref().and_then(|end| end.parse().ok());
+            self.handed = end.unwrap_or(self.handed);
+            permit.send(Ok(Next::Unit(unit)));
         }
     }
 
@@ -215,6 +246,16 @@ impl Receiver {
                 if wants_reply { self.report().await } else { Ok(()) }
             }
         }
+    }
+
+    /// Looks up how much of the log is not confirmed.
+    async fn measure(&self) -> Result<()> {
+        let confirmed = self.confirmed.borrow().to_string();
+        let values = [(&confirmed as &(dyn ToSql + Sync), Type::TEXT)];
+        let row = self.catalog.query_typed_one(LAG, &values).await;
+        let bytes: i64 = row.map_err(|error| refused("look up the end of the log", error))?.get(0);
+        self.lag.store(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
     }
 
     async fn report(&mut self) -> Result<()> {

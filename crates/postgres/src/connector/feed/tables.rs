@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
+use forebay_pgcopy::{Wire, catalog};
 use forebay_sdk::changes::feed::FeedColumn;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::super::catalog::TableColumn;
 use super::super::connect::refused;
 use super::super::sql::TableName;
+use crate::replication::Lsn;
 
 /// A table that is followed.
 #[derive(Debug, Clone)]
@@ -21,13 +24,15 @@ pub(super) struct Followed {
     pub(super) columns: Vec<FeedColumn>,
     /// Columns of the key, by their index.
     pub(super) key: Arc<[usize]>,
+    /// Changes of commits before it are left out.
+    pub(super) from: Lsn,
 }
 
 impl Followed {
     pub(super) fn new(name: TableName, columns: Vec<FeedColumn>) -> Self {
         let keys = columns.iter().enumerate().filter(|(_, column)| column.is_key);
         let key = keys.map(|(at, _)| at).collect();
-        Self { name, columns, key }
+        Self { name, columns, key, from: Lsn(0) }
     }
 
     /// The same table with other columns.
@@ -35,7 +40,7 @@ impl Followed {
     /// # Errors
     /// It has another key, by which the rows at the destination cannot be found.
     pub(super) fn redefined(&self, columns: Vec<FeedColumn>) -> Result<Self> {
-        let other = Self::new(self.name.clone(), columns);
+        let other = Self { from: self.from, ..Self::new(self.name.clone(), columns) };
         let key = |table: &Self| {
             let keys = table.columns.iter().filter(|column| column.is_key);
             keys.map(|column| column.name.clone()).collect::<Vec<_>>()
@@ -94,6 +99,24 @@ where i.indrelid = $1 and k.ord <= i.indnkeyatts and i.indisvalid and i.indimmed
   and case $2 when 'i' then i.indisreplident else i.indisprimary end
 order by k.ord";
 
+/// The forms of the values of a table's columns.
+pub(super) struct Wires(Vec<TableColumn>);
+
+impl Wires {
+    /// Those of the catalog, as it is now.
+    pub(super) async fn of(client: &Client, name: &TableName) -> Result<Self> {
+        let table = super::super::catalog::table(client, name).await?;
+        Ok(Self(table.map(|table| table.columns).unwrap_or_default()))
+    }
+
+    /// The form of a column, if it is in the catalog with this type and others than PostgreSQL can read it.
+    pub(super) fn find(&self, column: &str, sql_type: &str) -> Option<Wire> {
+        let is_it = |known: &&TableColumn| known.name == column && known.pg_type.name == sql_type;
+        let found = self.0.iter().find(is_it).filter(|known| !known.is_nested)?;
+        Some(catalog::wire(&found.pg_type, true)).filter(|wire| *wire != Wire::Opaque)
+    }
+}
+
 /// Looks up a table.
 ///
 /// # Errors
@@ -130,11 +153,14 @@ pub(super) async fn followed(client: &Client, name: &TableName) -> Result<Follow
             "add a primary key, or set `replica identity using index`; or use `sync_mode: full_refresh`",
         ));
     }
+    let wires = Wires::of(client, name).await?;
     let mut columns = Vec::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
+        let (column, sql_type): (String, String) = (row.get(1), row.get(2));
         let column = FeedColumn {
-            name: row.get(1),
-            sql_type: row.get(2),
+            wire: wires.find(&column, &sql_type),
+            name: column,
+            sql_type,
             is_key: key.contains(&at),
             number: row.get(0),
         };
