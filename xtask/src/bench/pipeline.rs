@@ -7,7 +7,7 @@ const fn in_unit(bar: Bar, unit: &'static str) -> Bar {
 }
 
 /// What the pipeline promises.
-pub(super) const BARS: [Bar; 14] = [
+pub(super) const BARS: [Bar; 15] = [
     aiming(
         value_at_least(
             "one stream, relative to psql's COPY through a pipe",
@@ -72,6 +72,11 @@ pub(super) const BARS: [Bar; 14] = [
             0.8,
         ),
         1.2,
+    ),
+    value_at_most(
+        "lag at 5,000 rows a second, p99, relative to the subscription's",
+        "changes_lag_p99_of_subscription_ratio",
+        2.0,
     ),
 ];
 
@@ -172,6 +177,14 @@ pub(super) const FIGURES: &[(&str, &str)] = &[
     ("changes_single_of_subscription_ratio", "the same for one row a transaction"),
     ("changes_large_of_subscription_ratio", "the same for all rows in one transaction"),
     ("changes_update_of_subscription_ratio", "the same for updates of 100 rows a transaction"),
+    (
+        "changes_lag_p99_of_subscription_ratio",
+        "from the moment a row was to be inserted to its commit at the destination, 10 rows a transaction",
+    ),
+    ("changes_lag_p50_ms", "ours"),
+    ("changes_lag_p99_ms", "ours"),
+    ("changes_subscription_lag_p50_ms", "the subscription"),
+    ("changes_subscription_lag_p99_ms", "the subscription"),
     ("changes_hundred_rows_per_s", "ours, 100 rows a transaction"),
     ("changes_hundred_subscription_rows_per_s", "the subscription, without flushing its commits"),
     ("changes_single_rows_per_s", "ours, one row a transaction"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::{Stage, copies};
+use super::{Stage, copies, lag};
 use crate::bench::Figures;
 
 /// How long a subscription may take for one round.
@@ -65,13 +65,14 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
         figures.median(&format!("changes_{}_rows_per_s", kind.name), ours);
         figures.median(&format!("changes_{}_subscription_rows_per_s", kind.name), theirs);
     }
+    lag::measure(&follow, &mut last, figures)?;
     follow.end()
 }
 
 /// A table that both follow.
-struct Follow<'a> {
-    stage: &'a Stage<'a>,
-    file: String,
+pub(super) struct Follow<'a> {
+    pub(super) stage: &'a Stage<'a>,
+    pub(super) file: String,
 }
 
 impl<'a> Follow<'a> {
@@ -131,40 +132,52 @@ impl<'a> Follow<'a> {
             ),
         )?;
         server.query("src", "checkpoint")?;
-        server.query("src", "select pg_current_wal_flush_lsn()")
+        self.end_of_log()
     }
 
-    fn by_us(&self) -> anyhow::Result<f64> {
+    pub(super) fn end_of_log(&self) -> anyhow::Result<String> {
+        self.stage.server.query("src", "select pg_current_wal_flush_lsn()")
+    }
+
+    pub(super) fn by_us(&self) -> anyhow::Result<f64> {
         Ok(copies::run_on(self.stage, &self.file)?.0)
     }
 
     /// Lets the subscription apply everything up to a position; returns the seconds.
-    fn by_subscription(&self, end: &str) -> anyhow::Result<f64> {
+    pub(super) fn by_subscription(&self, end: &str) -> anyhow::Result<f64> {
         let server = self.stage.server;
-        let slot = |what: &str| {
-            let query =
-                format!("select {what} from pg_replication_slots where slot_name = 'theirs'");
-            Ok::<_, anyhow::Error>(server.query("src", &query)? == "t")
-        };
         server.query("theirs", "alter subscription theirs enable")?;
         let waiting = Instant::now();
-        while !slot("active")? {
+        while !self.slot("active")? {
             ensure!(waiting.elapsed() < LIMIT, "the subscription has not started");
         }
         let begun = Instant::now();
-        while !slot(&format!("confirmed_flush_lsn >= '{end}'"))? {
+        while !self.slot(&format!("confirmed_flush_lsn >= '{end}'"))? {
             ensure!(begun.elapsed() < LIMIT, "the subscription has not applied everything");
         }
         let seconds = begun.elapsed().as_secs_f64();
-        server.query("theirs", "alter subscription theirs disable")?;
-        while slot("active")? {
-            ensure!(waiting.elapsed() < 2 * LIMIT, "the subscription has not stopped");
-        }
+        self.disable()?;
         Ok(seconds)
     }
 
+    /// Stops the subscription.
+    pub(super) fn disable(&self) -> anyhow::Result<()> {
+        self.stage.server.query("theirs", "alter subscription theirs disable")?;
+        let waiting = Instant::now();
+        while self.slot("active")? {
+            ensure!(waiting.elapsed() < LIMIT, "the subscription has not stopped");
+        }
+        Ok(())
+    }
+
+    /// What is true of the slot of the subscription.
+    fn slot(&self, what: &str) -> anyhow::Result<bool> {
+        let query = format!("select {what} from pg_replication_slots where slot_name = 'theirs'");
+        Ok(self.stage.server.query("src", &query)? == "t")
+    }
+
     /// Checks that both have the rows of the source.
-    fn same(&self) -> anyhow::Result<()> {
+    pub(super) fn same(&self) -> anyhow::Result<()> {
         let content = |database| copies::content(self.stage, database, "c");
         let expected = content("src")?;
         for database in ["dst", "theirs"] {

@@ -145,7 +145,7 @@ pub(super) fn run_on(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Valu
     run_by(stage, &this_program()?, file, &[])
 }
 
-fn this_program() -> anyhow::Result<PathBuf> {
+pub(super) fn this_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("cannot determine the path of this program")
 }
 

@@ -8,6 +8,7 @@ mod against;
 mod changes;
 mod copies;
 mod documents;
+mod lag;
 mod peers;
 pub(super) mod server;
 

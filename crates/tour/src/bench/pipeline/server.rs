@@ -100,6 +100,31 @@ impl Server {
         command
     }
 
+    /// Returns the transactions that were committed in a range of the log, each with its number and time, as COPY
+    /// reads them.
+    pub(super) fn commits(&self, from: &str, till: &str) -> anyhow::Result<String> {
+        let mut command = program(&self.programs, "pg_waldump", &self.dir);
+        command.env("TZ", "UTC").args(["--rmgr=Transaction", "-s", from, "-e", till, "-p"]);
+        let output = command.arg(self.dir.join("data/pg_wal")).output();
+        let output = output.context("cannot start pg_waldump")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "pg_waldump failed: {complaint}");
+        let mut commits = String::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            // rmgr: Transaction ... tx: 741, lsn: ..., desc: COMMIT 2026-11-29 16:50:16.123456 UTC...
+            let found = line.split_once("tx:").and_then(|(_, rest)| {
+                let (number, rest) = rest.split_once(',')?;
+                let (_, rest) = rest.split_once("COMMIT ")?;
+                let (time, _) = rest.split_once(" UTC")?;
+                Some((number.trim(), time))
+            });
+            if let Some((number, time)) = found {
+                commits.push_str(&format!("{number}\t{time}+00\n"));
+            }
+        }
+        Ok(commits)
+    }
+
     /// Returns the result of a query, as psql prints it.
     pub(super) fn query(&self, database: &str, sql: &str) -> anyhow::Result<String> {
         let output = self.psql(database, sql)?;
