@@ -56,6 +56,7 @@ mod pipeline_columns;
 mod pipeline_feed;
 mod pipeline_feed_forms;
 mod pipeline_feed_kinds;
+mod pipeline_feed_sqlite;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_incremental;

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use forebay_base::fs::{FileSystem as _, Lock, RealFs};
 use forebay_pgcopy::Column;
 use forebay_sdk::bridge::blocking;
+use forebay_sdk::changes::feed::FeedTarget;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
@@ -17,7 +18,7 @@ use super::{Access, Database, SqliteDestinationSettings, digits_of, display, led
 /// A SQLite file as a destination.
 #[derive(Debug, Clone)]
 pub struct SqliteDestination {
-    database: Database,
+    pub(super) database: Database,
 }
 
 /// A lock on a file beside the database, released when it is dropped.
@@ -71,6 +72,10 @@ impl Destination for SqliteDestination {
 
     fn form(&self) -> Form {
         Form::PlainRecords
+    }
+
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        Some(self)
     }
 
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {

@@ -7,11 +7,13 @@
 //! | `source`, `stream` | reading tables |
 //! | `destination`, `target`, `writer`, `conform` | writing tables |
 //! | `ledger` | loads and entries, in tables of the same file |
+//! | `feed` | changes of another database, applied |
 //!
 //! Everything SQLite does may block on a disk, so it runs on threads that may block.
 
 mod conform;
 mod destination;
+mod feed;
 mod layout;
 mod ledger;
 mod source;

@@ -17,11 +17,12 @@ use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::{
-    NewColumn, NullabilityChange, RemovedColumn, TargetSettings, WriteMode,
+    FeedForm, NewColumn, NullabilityChange, RemovedColumn, TargetSettings, WriteMode,
 };
 use forebay_sdk::values::read::Builder;
 use rusqlite::Connection;
 
+use super::feed::DELETED_AT;
 use super::layout::{self, Declared};
 use super::writer::SqliteWriter;
 use super::{Access, Database, digits_of, ledger, quoted, quoted_list, values};
@@ -82,7 +83,7 @@ impl SqliteTarget {
 }
 
 /// Checks that names are distinct: SQLite ignores the case of ASCII letters.
-fn check_names(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
+pub(super) fn check_names(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
     let refuse = |what: String| {
         Err(ConnectorError::unsupported(what, "rename it with `into` or in a transform"))
     };
@@ -360,7 +361,10 @@ impl Shared {
             return Ok(ContentHash::default());
         }
         let names = quoted_list(self.columns.iter().map(|column| &*column.name));
-        let sql = format!("SELECT {names} FROM {}", quoted(&self.settings.into));
+        // Rows that were deleted at the source do not count.
+        let marks = self.settings.feed == FeedForm::Mark;
+        let live = if marks { format!(" WHERE {DELETED_AT} IS NULL") } else { String::new() };
+        let sql = format!("SELECT {names} FROM {}{live}", quoted(&self.settings.into));
         self.hash(&connection, &sql)
     }
 

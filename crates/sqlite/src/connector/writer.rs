@@ -41,7 +41,7 @@ struct Work {
 }
 
 /// A value in SQLite's form.
-enum Bound<'a> {
+pub(super) enum Bound<'a> {
     Null,
     Integer(i64),
     Real(f64),
@@ -228,12 +228,12 @@ impl Work {
     }
 }
 
-fn is_constraint(error: &rusqlite::Error) -> bool {
+pub(super) fn is_constraint(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
 /// A cell in SQLite's form; `text` is a buffer for its text.
-fn bound<'a>(cells: &Cells<'a>, row: usize, text: &'a mut Vec<u8>) -> Bound<'a> {
+pub(super) fn bound<'a>(cells: &Cells<'a>, row: usize, text: &'a mut Vec<u8>) -> Bound<'a> {
     use forebay_sdk::values::write::Native;
     match cells.native(row) {
         Native::Null => Bound::Null,
