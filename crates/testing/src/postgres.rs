@@ -200,6 +200,26 @@ impl Postgres {
         output.stdout
     }
 
+    /// Runs pgbench, and waits for its end.
+    ///
+    /// * `scripts`: each is executed by several clients, in random turns.
+    ///
+    /// # Panics
+    /// If it does not start, or a transaction fails.
+    pub fn bench(&self, database: &str, scripts: &[&str], seconds: u32) {
+        let mut command = self.program("pgbench");
+        command.args(["-n", "-U", "postgres", "-c", "4", "-T", &seconds.to_string(), "-h"]);
+        command.arg(&self.dir).args(["-p", &self.port.to_string()]);
+        for (at, script) in scripts.iter().enumerate() {
+            let name = format!("script-{at}.sql");
+            self.write(&name, script);
+            command.arg("-f").arg(self.dir.join("data").join(name));
+        }
+        let output = command.arg(database).output().unwrap();
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{report}");
+    }
+
     /// Opens a connection: statements written to it run one after another.
     ///
     /// # Panics

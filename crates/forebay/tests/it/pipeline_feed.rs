@@ -107,6 +107,17 @@ fn a_transaction_that_is_larger_than_the_memory_is_applied_as_one() {
     is_same(&pg, "t");
 }
 
+/// Starts a run, and kills it after others wrote, unless it has ended by then.
+pub(crate) fn killed_after(pipeline: &Pipeline, write: impl FnOnce()) {
+    let mut command = pipeline.command();
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    write();
+    if running.try_wait().unwrap().is_none() {
+        running.kill().unwrap();
+    }
+    running.wait().unwrap();
+}
+
 /// The number of rounds of a test that kills: that of `FOREBAY_KILL_ROUNDS`, if it is set.
 pub(crate) fn kill_rounds(default: u32) -> u32 {
     std::env::var("FOREBAY_KILL_ROUNDS").map_or(default, |rounds| rounds.parse().unwrap())
@@ -120,47 +131,44 @@ fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
     let pipeline = following(&pg, &["a", "b", "log"]);
     let mut random = forebay_base::fs::sim::Rng::new(7);
     for round in 0..kill_rounds(12) {
-        let mut running =
-            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // A transaction that is prepared, and ended after others.
-        let prepared = round % 3 == 0;
-        if prepared {
-            let insert = "begin; insert into log (of, v) select 0, g from generate_series(1, 50) g;
-                          prepare transaction 'p'";
-            pg.query("src", insert);
-        }
-        for step in 0..random.below(12) {
-            let id = random.below(900) + 1;
-            pg.query(
-                "src",
-                &format!(
-                    "begin; insert into log (of, v) select {id}, g from generate_series(1, 200) g; \
-                     update a set n = n + 1 where id % 17 = {}; \
-                     delete from a where id = {id}; insert into a values ({id}, repeat('z', 5000), {round}); \
-                     update b set u = u + 1000 where x = {}; commit",
-                    step % 17,
-                    step % 7,
-                ),
-            );
-        }
-        if prepared {
-            let end = if random.below(2) == 0 { "commit" } else { "rollback" };
-            pg.query("src", &format!("{end} prepared 'p'"));
-        }
-        if round % 4 == 3 {
-            // In the middle of a transaction.
-            pg.query(
-                "src",
-                &format!(
-                    "begin; update b set z = '1' where x = 2; alter table b add v{round} int default {round}; \
-                     update b set z = '2', v{round} = x where x = 3; commit"
-                ),
-            );
-        }
-        if running.try_wait().unwrap().is_none() {
-            running.kill().unwrap();
-        }
-        running.wait().unwrap();
+        killed_after(&pipeline, || {
+            // A transaction that is prepared, and ended after others.
+            let prepared = round % 3 == 0;
+            if prepared {
+                let insert =
+                    "begin; insert into log (of, v) select 0, g from generate_series(1, 50) g;
+                              prepare transaction 'p'";
+                pg.query("src", insert);
+            }
+            for step in 0..random.below(12) {
+                let id = random.below(900) + 1;
+                pg.query(
+                    "src",
+                    &format!(
+                        "begin; insert into log (of, v) select {id}, g from generate_series(1, 200) g; \
+                         update a set n = n + 1 where id % 17 = {}; \
+                         delete from a where id = {id}; insert into a values ({id}, repeat('z', 5000), {round}); \
+                         update b set u = u + 1000 where x = {}; commit",
+                        step % 17,
+                        step % 7,
+                    ),
+                );
+            }
+            if prepared {
+                let end = if random.below(2) == 0 { "commit" } else { "rollback" };
+                pg.query("src", &format!("{end} prepared 'p'"));
+            }
+            if round % 4 == 3 {
+                // In the middle of a transaction.
+                pg.query(
+                    "src",
+                    &format!(
+                        "begin; update b set z = '1' where x = 2; alter table b add v{round} int default {round}; \
+                         update b set z = '2', v{round} = x where x = 3; commit"
+                    ),
+                );
+            }
+        });
     }
     pipeline.run();
     for table in ["a", "b", "log"] {

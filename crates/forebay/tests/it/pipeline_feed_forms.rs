@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use forebay_testing::Postgres;
 
-use super::pipeline_feed::is_same;
+use super::pipeline_feed::{is_same, killed_after};
 use super::pipeline_pg::{Pipeline, two_databases};
 use super::support::{run, stderr};
 
@@ -66,6 +66,11 @@ fn check_marked(pg: &Postgres) {
     }
 }
 
+fn from_scratch(pipeline: &Pipeline) {
+    let again = run(&pipeline.dir, &["pipeline", "run", "p.yaml", "--from-scratch"]);
+    assert!(again.status.success(), "{}", stderr(&again));
+}
+
 #[test]
 fn deleted_rows_stay_as_they_were_with_the_time_of_their_deletion() {
     let Some(pg) = two_databases() else { return };
@@ -94,6 +99,12 @@ fn deleted_rows_stay_as_they_were_with_the_time_of_their_deletion() {
         pipeline.fails("the feed began with another `write_mode` or `deleted_rows`");
         pipeline.write(&pg, STREAMS, MARK, "");
         pipeline.run();
+        from_scratch(&pipeline);
+        let marked = "select count(*) from a where _deleted_at is not null";
+        assert_eq!(pg.query("dst", marked), "0");
+        pg.query("src", "delete from a where id = 77");
+        pipeline.run();
+        assert_eq!(pg.query("dst", marked), "1");
         let dropped = run(&pipeline.dir, &["pipeline", "drop-slot", "p.yaml", "--yes"]);
         assert!(dropped.status.success(), "{}", stderr(&dropped));
         pg.query("dst", "drop table a, b");
@@ -159,6 +170,12 @@ fn a_log_has_every_change_in_its_order() {
     assert_eq!(pg.query("dst", complete), "t");
     let verified = run(&pipeline.dir, &["pipeline", "verify", "p.yaml"]);
     assert!(stderr(&verified).contains("a log of changes has other rows than the source"));
+    from_scratch(&pipeline);
+    assert_eq!(pg.query("dst", counts), "", "the log begins again with what is there: no rows");
+    pg.query("src", "insert into b values (1, 'y', '{}'); delete from b");
+    pipeline.run();
+    check_log(&pg);
+    assert_eq!(pg.query("dst", counts), "delete 1, insert 1");
     pg.query("dst", "create unique index on a (id) where n = 12345");
     pg.query("src", "insert into a values (1000, 'x', 1)");
     pipeline.fails("has a unique index, and a log has a row for each change");
@@ -177,23 +194,19 @@ fn a_log_has_every_change_once_though_its_run_is_killed() {
     let pipeline = Pipeline::new(&pg, STREAMS, LOG, "");
     let mut random = forebay_base::fs::sim::Rng::new(3);
     for round in 0..6 {
-        let mut running =
-            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        for _ in 0..random.below(12) {
-            let id = random.below(300) + 1;
-            pg.query(
-                "src",
-                &format!(
-                    "begin; update a set n = n + {round} where id % 17 = {}; delete from a where id = {id}; \
-                     insert into a values ({id}, repeat('z', 5000), {round}); commit",
-                    id % 17
-                ),
-            );
-        }
-        if running.try_wait().unwrap().is_none() {
-            running.kill().unwrap();
-        }
-        running.wait().unwrap();
+        killed_after(&pipeline, || {
+            for _ in 0..random.below(12) {
+                let id = random.below(300) + 1;
+                pg.query(
+                    "src",
+                    &format!(
+                        "begin; update a set n = n + {round} where id % 17 = {}; delete from a where id = {id}; \
+                         insert into a values ({id}, repeat('z', 5000), {round}); commit",
+                        id % 17
+                    ),
+                );
+            }
+        });
     }
     pipeline.run();
     check_log(&pg);
@@ -286,7 +299,7 @@ fn tables_that_are_added_later_are_copied_and_followed() {
 }
 
 #[test]
-fn of_several_hosts_the_one_that_answers_is_followed() {
+fn of_several_hosts_the_primary_is_followed() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key); insert into t values (1)");
     let pipeline = Pipeline::new(&pg, "[{name: t, sync_mode: cdc}]", "  write_mode: upsert", "");
@@ -294,8 +307,11 @@ fn of_several_hosts_the_one_that_answers_is_followed() {
     let text = std::fs::read_to_string(&path).unwrap();
     let port = pg.port();
     let one = format!("config: {{host: 127.0.0.1, port: {port}, database: src, user: postgres}}");
-    // Nothing listens on port 1.
-    let both = format!("config: {{url: 'postgres://postgres@127.0.0.1:1,127.0.0.1:{port}/src'}}");
+    // Nothing listens on port 1, and the second is a standby.
+    let standby = pg.standby();
+    let hosts = format!("127.0.0.1:1,127.0.0.1:{},127.0.0.1:{port}", standby.port());
+    let all = format!("postgres://postgres@{hosts}/src?target_session_attrs=read-write");
+    let both = format!("config: {{url: '{all}'}}");
     assert!(text.contains(&one));
     std::fs::write(&path, text.replace(&one, &both)).unwrap();
     pipeline.run();
@@ -317,6 +333,8 @@ fn settings_that_only_changes_have_are_refused_elsewhere() {
     refused(followed, both, "and `write_mode: upsert`");
     let lost = format!("{plain}\n  on_lost: copy_again");
     refused(&lost, "", "`copy_again` needs streams with `sync_mode: cdc`");
+    let log = format!("{followed}\n  on_lost: copy_again");
+    refused(&log, LOG, "`copy_again` would replace the log");
     let replace = "  write_mode: replace";
     refused(followed, replace, "changes are applied with `upsert`, and appended as a log with");
 }

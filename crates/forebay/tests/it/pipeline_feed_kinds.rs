@@ -168,7 +168,7 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
     pipeline.run();
     let mut random = forebay_base::fs::sim::Rng::new(11);
     for round in 0..kill_rounds(8) {
-        source.query("src", "insert into t (v) select g from generate_series(1, 20000) g; update t set v = v + 1 where id % 3 = 0");
+        source.query("src", "insert into t (v) select g from generate_series(1, 20000) g; update t set v = v + 1 where id % 3 = 0 and id > (select max(id) - 60000 from t)");
         let mut running =
             pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let count = random.below(4_000);
@@ -190,6 +190,43 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
         } {}
         let rows = "select count(*), sum(id), sum(v) from t";
         assert_eq!(destination.query("dst", rows), source.query("src", rows), "round {round}");
+    }
+}
+
+#[test]
+fn what_pgbench_writes_is_followed_to_the_last_row() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create table accounts (id int primary key, balance int, filler text);
+         create table history (id bigserial primary key, account int, delta int, at timestamptz default clock_timestamp());
+         insert into accounts select g, 0, repeat(md5(g::text), 100) from generate_series(1, 1000) g",
+    );
+    let pipeline = following(&pg, &["accounts", "history"]);
+    pipeline.run();
+    let mut command = pipeline.command();
+    command.arg("--follow").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    // Ten minutes with `FOREBAY_PGBENCH_SECONDS=600`.
+    let seconds = std::env::var("FOREBAY_PGBENCH_SECONDS");
+    pg.bench(
+        "src",
+        &[
+            "\\set id random(1, 1000)\n\\set delta random(-99, 99)\nbegin; update accounts set balance = balance + :delta where id = :id; \
+             insert into history (account, delta) values (:id, :delta); end;\n",
+            "\\set id random(1, 1000)\ndelete from history where account = :id;\n",
+            "\\set id random(1, 1000)\nupdate accounts set filler = repeat(md5(random()::text), 100) where id = :id;\n",
+            "\\set id random(1001, 1999)\ninsert into accounts values (:id, 0, 'new') on conflict (id) do update set balance = accounts.balance + 1;\n",
+            "\\set id random(1001, 1999)\ndelete from accounts where id = :id;\n",
+        ],
+        seconds.map_or(3, |seconds| seconds.parse().unwrap()),
+    );
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    pipeline.run();
+    for table in ["accounts", "history"] {
+        is_same(&pg, table);
     }
 }
 

@@ -1,11 +1,9 @@
 //! Following changes of a PostgreSQL into a SQLite file, compared by what both return as text.
 
-use std::process::Stdio;
-
 use forebay_testing::Postgres;
 use rusqlite::Connection;
 
-use super::pipeline_feed::kill_rounds;
+use super::pipeline_feed::{kill_rounds, killed_after};
 use super::pipeline_feed_forms::{CHANGES, STREAMS, TABLES};
 use super::pipeline_pg::{Pipeline, two_databases};
 use super::support::{run, stderr};
@@ -111,24 +109,20 @@ fn a_run_into_a_sqlite_file_that_is_killed_loses_and_repeats_nothing() {
     let pipeline = following(&pg, STREAMS, "  write_mode: upsert");
     let mut random = forebay_base::fs::sim::Rng::new(5);
     for round in 0..kill_rounds(8) {
-        let mut running =
-            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        for _ in 0..random.below(12) {
-            let id = random.below(300) + 1;
-            pg.query(
-                "src",
-                &format!(
-                    "begin; update a set n = n + {round} where id % 17 = {}; delete from a where id = {id}; \
-                     insert into a values ({id}, repeat('z', 5000), {round}); \
-                     insert into b values ({id}, clock_timestamp()::text, '{{}}'); update b set x = x + 1 where x = {id}; commit",
-                    id % 17
-                ),
-            );
-        }
-        if running.try_wait().unwrap().is_none() {
-            running.kill().unwrap();
-        }
-        running.wait().unwrap();
+        killed_after(&pipeline, || {
+            for _ in 0..random.below(12) {
+                let id = random.below(300) + 1;
+                pg.query(
+                    "src",
+                    &format!(
+                        "begin; update a set n = n + {round} where id % 17 = {}; delete from a where id = {id}; \
+                         insert into a values ({id}, repeat('z', 5000), {round}); \
+                         insert into b values ({id}, clock_timestamp()::text, '{{}}'); update b set x = x + 1 where x = {id}; commit",
+                        id % 17
+                    ),
+                );
+            }
+        });
     }
     pipeline.run();
     same(&pg, &pipeline, "");

@@ -229,8 +229,16 @@ fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> 
             "`mark` needs streams with `sync_mode: cdc`, and `write_mode: upsert`".into(),
         ));
     }
-    if file.source.on_lost == OnLost::CopyAgain && !is_feed {
-        return Err(("source.on_lost", "`copy_again` needs streams with `sync_mode: cdc`".into()));
+    match (file.source.on_lost, is_feed, destination.write_mode) {
+        (OnLost::CopyAgain, false, _) => {
+            let found = "`copy_again` needs streams with `sync_mode: cdc`".into();
+            return Err(("source.on_lost", found));
+        }
+        (OnLost::CopyAgain, true, WriteMode::Append) => {
+            let found = "`copy_again` would replace the log, and needs `write_mode: upsert`".into();
+            return Err(("source.on_lost", found));
+        }
+        _ => {}
     }
     if is_feed && !destination.primary_key.is_empty() {
         return Err((

@@ -366,14 +366,20 @@ impl Pipeline<'_> {
             return Ok(None);
         }
         let known = self.known(&self.ends()?).await?;
-        Ok(Some(match known.and_then(|feed| feed.position) {
-            Some(position) => {
-                format!("changes after {position} are applied; the rows are not copied again")
-            }
-            None => {
-                "a feed is begun: the rows are copied once, and then changes are applied".into()
-            }
-        }))
+        let Some(Feed { position: Some(position), streams, .. }) = known else {
+            let begun = "a feed is begun: the rows are copied once, and then changes are applied";
+            return Ok(Some(begun.to_owned()));
+        };
+        let names = self.file.source.streams.iter().map(|stream| &stream.name);
+        let further = names.filter(|name| streams.iter().all(|known| known.stream != **name));
+        let further: Vec<&str> = further.map(String::as_str).collect();
+        let mut note = format!("changes after {position} are applied");
+        if further.is_empty() {
+            note.push_str("; the rows are not copied again");
+        } else {
+            note.push_str(&format!("; {} is copied first", further.join(", ")));
+        }
+        Ok(Some(note))
     }
 
     /// How the feed is: what is recorded, and its state at the source.

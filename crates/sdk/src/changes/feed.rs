@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::log::ChangeLog;
 use super::net::NetChanges;
 use crate::connector::Result;
+use crate::error::ConnectorError;
 use crate::settings::{FeedForm, StreamSettings, TargetSettings};
 
 /// What a feed is read from: enough to notice that it is another one.
@@ -135,6 +136,40 @@ pub struct Feed {
     /// What its changes become. Feeds of earlier versions are applied.
     #[serde(default)]
     pub form: FeedForm,
+}
+
+impl Feed {
+    /// Its record, as JSON.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    pub fn encoded(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|error| ConnectorError::Refused {
+            act: "encode the feed".into(),
+            source: error.into(),
+        })
+    }
+
+    /// A feed from its record.
+    ///
+    /// * `position`: that which is recorded beside it, since it alone changes with every unit.
+    ///
+    /// # Errors
+    /// The record is damaged.
+    pub fn decoded(record: &str, position: Option<String>) -> Result<Self> {
+        let feed: Self = serde_json::from_str(record)
+            .map_err(|error| ConnectorError::data("the recorded feed", error.to_string()))?;
+        Ok(Self { position, ..feed })
+    }
+
+    /// The error of a run whose record was replaced by another one.
+    #[must_use]
+    pub fn replaced() -> ConnectorError {
+        ConnectorError::Busy {
+            act: "record the feed".into(),
+            source: "another run has recorded it meanwhile".into(),
+        }
+    }
 }
 
 /// A snapshot that others read as long as it is held.

@@ -42,6 +42,18 @@ const BEFORE: &str = "_before_";
 const UNIQUE: &str = "
 select exists (select from pg_index where indrelid = to_regclass($1) and (indisunique or indisexclusion))";
 
+/// Maximum size of a name, in bytes: the server cuts longer ones.
+const NAME_MAX: usize = 63;
+
+/// The column of a key before an update.
+fn before_name(key: &str) -> String {
+    let mut name = format!("{BEFORE}{key}");
+    while name.len() > NAME_MAX {
+        name.pop();
+    }
+    name
+}
+
 /// A table that changes are appended to.
 pub(super) struct Log {
     name: TableName,
@@ -62,7 +74,7 @@ impl Log {
     ) -> Result<Self> {
         let act = |error| refused(format!("prepare {name} for changes"), error);
         let keys = stream.columns.iter().filter(|column| column.is_key);
-        let before: Vec<String> = keys.clone().map(|key| format!("{BEFORE}{}", key.name)).collect();
+        let before: Vec<String> = keys.clone().map(|key| before_name(&key.name)).collect();
         let own: Vec<&str> = COLUMNS.iter().map(|(own, _)| *own).collect();
         let own: Vec<&str> = own.into_iter().chain(before.iter().map(String::as_str)).collect();
         if let Some(taken) = stream.columns.iter().find(|column| own.contains(&&*column.name)) {

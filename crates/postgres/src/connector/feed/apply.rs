@@ -19,7 +19,7 @@ use super::super::ledger::share_lock;
 use super::super::sql::TableName;
 use super::alter::Altering;
 use super::append::Log;
-use super::record::{self, Feeds};
+use super::record::Feeds;
 use super::staging::Table;
 
 /// Whether the role may apply as a subscription does.
@@ -130,7 +130,7 @@ impl Applier {
     async fn commit(&mut self, position: &str) -> Result<()> {
         let act = |error| refused("record the position", error);
         let before = self.feed.position.clone().unwrap_or_default();
-        let feed = if self.is_redefined { Some(record::encoded(&self.feed)?) } else { None };
+        let feed = if self.is_redefined { Some(self.feed.encoded()?) } else { None };
         let values: [(&(dyn ToSql + Sync), Type); 4] = [
             (&self.pipeline, Type::TEXT),
             (&before, Type::TEXT),
@@ -140,10 +140,7 @@ impl Applier {
         let rows =
             self.client.query_typed(&self.feeds.advance(), &values).await.map_err(act)?.len();
         if rows != 1 {
-            return Err(ConnectorError::Busy {
-                act: "record the position".into(),
-                source: "another run has recorded one meanwhile".into(),
-            });
+            return Err(Feed::replaced());
         }
         let committed = self.client.batch_execute("commit").await;
         committed.map_err(|error| refused("commit changes", error))?;

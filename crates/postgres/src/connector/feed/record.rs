@@ -6,10 +6,8 @@
 //! - The record of a feed is one row, which is replaced.
 
 use async_trait::async_trait;
-use forebay_base::error_chain::chain;
 use forebay_sdk::changes::feed::{Feed, FeedStream, FeedTarget, FeedWriter};
 use forebay_sdk::connector::Result;
-use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{FeedForm, TargetSettings};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -18,14 +16,6 @@ use super::super::connect::refused;
 use super::super::destination::PostgresDestination;
 use super::super::sql::{ident, literal};
 use super::apply::Applier;
-
-/// A feed as it is stored.
-pub(super) fn encoded(feed: &Feed) -> Result<String> {
-    serde_json::to_string(feed).map_err(|error| ConnectorError::Refused {
-        act: "encode the feed".into(),
-        source: error.into(),
-    })
-}
 
 /// The table of feeds.
 #[derive(Debug, Clone)]
@@ -68,10 +58,7 @@ impl Feeds {
         let Some(row) = found.map_err(|error| refused("read the feed", error))? else {
             return Ok(None);
         };
-        let feed: Feed = serde_json::from_str(row.get(0))
-            .map_err(|error| ConnectorError::data("the feed", chain(&error).to_string()))?;
-        // The position alone changes with every unit.
-        Ok(Some(Feed { position: row.get(1), ..feed }))
+        Feed::decoded(row.get(0), row.get(1)).map(Some)
     }
 
     /// The UPDATE of a position, and of the feed if it is given, which returns a row if the position before it is
@@ -121,15 +108,12 @@ impl FeedTarget for PostgresDestination {
         client.batch_execute(&lock).await.map_err(act)?;
         let found = self.feeds.find(&client, pipeline).await?;
         if found.as_ref() != before {
-            return Err(ConnectorError::Busy {
-                act: "record the feed".into(),
-                source: "another run has recorded it meanwhile".into(),
-            });
+            return Err(Feed::replaced());
         }
         let named: [(&(dyn ToSql + Sync), Type); 1] = [(&pipeline, Type::TEXT)];
         match feed {
             Some(feed) => {
-                let text = encoded(feed)?;
+                let text = feed.encoded()?;
                 let insert = format!(
                     "insert into {table} (pipeline, feed, position) values ($1, $2::text::jsonb, $3)
                      on conflict (pipeline) do update

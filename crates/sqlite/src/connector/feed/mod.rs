@@ -21,11 +21,9 @@ mod table;
 mod writer;
 
 use async_trait::async_trait;
-use forebay_base::error_chain::chain;
 use forebay_sdk::bridge::blocking;
 use forebay_sdk::changes::feed::{Feed, FeedStream, FeedTarget, FeedWriter};
 use forebay_sdk::connector::Result;
-use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{FeedForm, TargetSettings};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -54,24 +52,7 @@ fn find(database: &Database, connection: &Connection, pipeline: &str) -> Result<
         Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?))
     });
     let Some((feed, position)) = found.optional().map_err(failed)? else { return Ok(None) };
-    let feed: Feed = serde_json::from_str(&feed)
-        .map_err(|error| ConnectorError::data("the feed", chain(&error).to_string()))?;
-    // The position alone changes with every unit.
-    Ok(Some(Feed { position, ..feed }))
-}
-
-fn encoded(feed: &Feed) -> Result<String> {
-    serde_json::to_string(feed).map_err(|error| ConnectorError::Refused {
-        act: "encode the feed".into(),
-        source: error.into(),
-    })
-}
-
-fn recorded_meanwhile() -> ConnectorError {
-    ConnectorError::Busy {
-        act: "record the feed".into(),
-        source: "another run has recorded it meanwhile".into(),
-    }
+    Feed::decoded(&feed, position).map(Some)
 }
 
 /// Records a feed in the place of another.
@@ -86,13 +67,13 @@ fn record(
     connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
     connection.execute_batch(CREATE).map_err(failed)?;
     if find(database, &connection, pipeline)?.as_ref() != before {
-        return Err(recorded_meanwhile());
+        return Err(Feed::replaced());
     }
     match feed {
         Some(feed) => {
             let insert =
                 format!("INSERT OR REPLACE INTO _forebay_feeds VALUES (?1, ?2, ?3, {NOW})");
-            let values = params![pipeline, encoded(feed)?, feed.position];
+            let values = params![pipeline, feed.encoded()?, feed.position];
             connection.execute(&insert, values).map_err(failed)?;
         }
         None => {
@@ -120,7 +101,7 @@ fn advance(
     let failed = |error| database.failed("record the position in", error);
     let mut update = connection.prepare_cached(&update).map_err(failed)?;
     let rows = update.execute(params![pipeline, before, position, feed]).map_err(failed)?;
-    if rows == 1 { Ok(()) } else { Err(recorded_meanwhile()) }
+    if rows == 1 { Ok(()) } else { Err(Feed::replaced()) }
 }
 
 #[async_trait]

@@ -12,9 +12,9 @@ use forebay_sdk::settings::{FeedForm, TargetSettings};
 use rusqlite::Connection;
 
 use super::super::{Access, Database};
+use super::advance;
 use super::alter::Altering;
 use super::table::Table;
-use super::{advance, encoded};
 
 /// Applies the changes of a feed.
 pub(super) struct SqliteFeed {
@@ -129,7 +129,7 @@ impl Work {
     /// Records a position in the transaction of the connection, and commits it.
     fn commit(&mut self, position: &str) -> Result<()> {
         let before = self.feed.position.clone().unwrap_or_default();
-        let feed = if self.is_redefined { Some(encoded(&self.feed)?) } else { None };
+        let feed = if self.is_redefined { Some(self.feed.encoded()?) } else { None };
         let positions = (before.as_str(), position);
         advance(&self.database, &self.connection, &self.pipeline, positions, feed)?;
         self.execute("commit changes to", "COMMIT")?;
