@@ -108,12 +108,13 @@ fn lag(follow: &Follow<'_>, database: &str, last: &mut u64) -> anyhow::Result<La
         ),
     )?;
     arrived(follow, database, *last)?;
-    let till = server.query("src", "select pg_current_wal_flush_lsn()")?;
-    let commits = server.commits(&from, &till)?;
+    // Its commit is flushed, and with it those of the subscription, which are not.
     server.query(
         database,
         "drop table if exists commits; create table commits (xid text primary key, at timestamptz)",
     )?;
+    let till = server.query("src", "select pg_current_wal_flush_lsn()")?;
+    let commits = server.commits(&from, &till)?;
     let mut copy = server.psql_command(database);
     copy.args(["-c", "copy commits from stdin"]).stdin(Stdio::piped());
     let mut copy = copy.spawn().context("cannot start psql")?;
