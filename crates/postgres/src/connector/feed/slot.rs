@@ -2,6 +2,8 @@
 //!
 //! Invariant: a slot that another client made is neither read nor dropped.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
 use forebay_sdk::changes::feed::FeedOrigin;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
@@ -55,9 +57,10 @@ pub(super) fn own_name(pipeline: &str) -> String {
     name
 }
 
-/// The name of a temporary slot. That of a process which was killed may still be there.
+/// The name of a temporary slot, which no other has: that of a process which was killed may still be there, and
+/// processes in containers have the same numbers.
 pub(super) fn temporary_name() -> String {
-    format!("forebay_copy_{:x}", std::process::id())
+    format!("forebay_copy_{:016x}", RandomState::new().build_hasher().finish())
 }
 
 pub(super) async fn slot(client: &Client, name: &str) -> Result<Option<Slot>> {
@@ -123,6 +126,7 @@ mod tests {
         assert_eq!(own_name("orders_2"), "forebay_orders_2");
         let long = "a".repeat(80);
         let names = [own_name("a-b"), own_name("a.b"), own_name("A_b"), own_name(&long)];
+        assert_ne!(temporary_name(), temporary_name());
         for (at, name) in names.iter().enumerate() {
             assert!(name.len() <= NAME_MAX, "{name}");
             let is_valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
