@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_base::fs::FileSystem;
 
+use super::heads::Heads;
 use super::monitor::Monitor;
 use super::run::{Leaf, OBJECTS_MAX, Run, RunReader, RunWriter};
 use super::write::IndexWriter;
@@ -76,9 +77,9 @@ pub(crate) struct Merger<'a> {
     monitor: &'a Monitor,
     /// Called with a directory and how many of its keys were listed before.
     duplicate: &'a mut OnDuplicate,
-    heap: Heap,
+    runs: Heads,
     /// The runs at the current directory.
-    same: Vec<RunReader>,
+    same: Vec<usize>,
     heads: BinaryHeap<Head>,
     dir: Vec<u8>,
 }
@@ -117,8 +118,8 @@ impl<'a> Merger<'a> {
         monitor: &'a Monitor,
         duplicate: &'a mut OnDuplicate,
     ) -> Self {
-        let (heap, same) = (Heap::default(), Vec::new());
-        Self { fs, monitor, duplicate, heap, same, heads: BinaryHeap::new(), dir: Vec::new() }
+        let (runs, same) = (Heads::default(), Vec::new());
+        Self { fs, monitor, duplicate, runs, same, heads: BinaryHeap::new(), dir: Vec::new() }
     }
 
     /// Merges all of `runs`, at most `fan_in` at once and at least two, and removes their files.
@@ -154,55 +155,69 @@ impl<'a> Merger<'a> {
         to: &mut impl Target,
         is_last: bool,
     ) -> Result<(), BuildError> {
-        let mut files = Vec::new();
+        let (mut files, mut readers) = (Vec::new(), Vec::new());
         for run in runs {
             files.extend(run.path().map(Path::to_owned));
             let mut reader = RunReader::new(run);
             if reader.next_entry(self.fs)? {
-                self.heap.push(reader);
+                readers.push(reader);
             }
         }
+        self.runs = Heads::new(readers);
         let mut looks = 0_u32;
-        while let Some(mut first) = self.heap.pop() {
+        while let Some(first) = self.runs.first() {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(LOOK_EVERY) {
                 self.monitor.check()?;
+                self.runs.share();
             }
-            while self.heap.first().is_some_and(|next| next.dir() == first.dir()) {
-                self.same.extend(self.heap.pop());
-            }
-            to.enter(first.dir())?;
-            let mut count = 0;
-            if self.same.is_empty() {
-                while let Some(leaf) = first.next_leaf()? {
-                    to.add(&leaf)?;
-                    count += 1;
-                }
-                if first.next_entry(self.fs)? {
-                    self.heap.push(first);
-                }
-            } else {
-                self.same.push(first);
-                count = self.merge_dir(to)?;
-            }
+            let count =
+                if self.runs.is_shared() { self.merge_dir(to)? } else { self.take_dir(first, to)? };
             if is_last {
                 self.monitor.merged(count);
             }
         }
+        // Their buffers are large.
+        self.runs = Heads::default();
         for path in files {
             self.fs.remove_file(&path).map_err(BuildError::io("remove", &path))?;
         }
         Ok(())
     }
 
-    /// Merges the objects of the current directory of all of `same`, and puts the runs back; returns
-    /// the number of objects.
+    /// Takes the objects of the first run's current directory, in which no other run has any; returns their number.
+    fn take_dir(&mut self, first: usize, to: &mut impl Target) -> Result<u64, BuildError> {
+        let run = self.runs.run(first);
+        to.enter(run.dir())?;
+        let mut count = 0;
+        while let Some(leaf) = run.next_leaf()? {
+            to.add(&leaf)?;
+            count += 1;
+        }
+        if run.next_entry(self.fs)? {
+            self.runs.advance();
+        } else {
+            self.runs.pop();
+        }
+        Ok(count)
+    }
+
+    /// Merges the objects of the least directory of all runs that are at it; returns their number.
     fn merge_dir(&mut self, to: &mut impl Target) -> Result<u64, BuildError> {
-        let Self { fs, same, heads, dir, .. } = self;
+        let Self { fs, runs, same, heads, dir, .. } = self;
         dir.clear();
-        dir.extend_from_slice(same.first().map_or(&[], RunReader::dir));
-        for (run, reader) in same.iter_mut().enumerate() {
-            heads.extend(next_of(*fs, reader, dir)?.map(|leaf| Head { leaf, run }));
+        while let Some(first) = runs.first() {
+            let name = runs.run(first).dir();
+            if same.is_empty() {
+                dir.extend_from_slice(name);
+            } else if name != dir {
+                break;
+            }
+            same.extend(runs.pop());
+        }
+        to.enter(dir)?;
+        for &run in &*same {
+            heads.extend(next_of(*fs, runs.run(run), dir)?.map(|leaf| Head { leaf, run }));
         }
         let (mut before, mut twice, mut count) = (None, 0, 0);
         while let Some(mut head) = heads.peek_mut() {
@@ -211,13 +226,15 @@ impl<'a> Merger<'a> {
             count += 1;
             twice += u64::from(before == Some(leaf.key()));
             before = Some(leaf.key());
-            match next_of(*fs, &mut same[head.run], dir)? {
+            match next_of(*fs, runs.run(head.run), dir)? {
                 Some(next) => head.leaf = next,
                 None => drop(PeekMut::pop(head)),
             }
         }
-        for run in same.drain(..).filter(RunReader::has_leaf) {
-            self.heap.push(run);
+        for run in same.drain(..) {
+            if runs.run(run).has_leaf() {
+                runs.push(run);
+            }
         }
         if twice > 0 {
             (self.duplicate)(&self.dir, twice)?;
@@ -244,46 +261,6 @@ fn next_of(
         }
         if !run.next_entry(fs)? || run.dir() != dir {
             return Ok(None);
-        }
-    }
-}
-
-/// Runs, the one at the least directory first.
-#[derive(Default)]
-struct Heap(Vec<RunReader>);
-
-impl Heap {
-    fn first(&self) -> Option<&RunReader> {
-        self.0.first()
-    }
-
-    fn push(&mut self, run: RunReader) {
-        let runs = &mut self.0;
-        let mut at = runs.len();
-        runs.push(run);
-        while at > 0 && runs[at].dir() < runs[(at - 1) / 2].dir() {
-            runs.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
-        }
-    }
-
-    fn pop(&mut self) -> Option<RunReader> {
-        let runs = &mut self.0;
-        if runs.is_empty() {
-            return None;
-        }
-        let first = runs.swap_remove(0);
-        let mut at = 0;
-        loop {
-            let children = [2 * at + 1, 2 * at + 2].into_iter().filter(|&child| child < runs.len());
-            let Some(least) = children.min_by(|&a, &b| runs[a].dir().cmp(runs[b].dir())) else {
-                return Some(first);
-            };
-            if runs[at].dir() <= runs[least].dir() {
-                return Some(first);
-            }
-            runs.swap(at, least);
-            at = least;
         }
     }
 }

@@ -28,6 +28,7 @@ mod collect;
 mod error;
 mod fan_in;
 mod gather;
+mod heads;
 mod largest;
 mod merge;
 mod monitor;

@@ -49,6 +49,8 @@ pub struct Plan {
     pub objects: u64,
     /// Factor between the numbers of objects in the large inventories and in the small ones.
     pub times: u64,
+    /// Number of objects in the small inventory of each shape.
+    pub shape_objects: u64,
     /// The parts to measure; all if there are none.
     pub only: Vec<Part>,
     /// The Python that has DuckDB; without it DuckDB is skipped.

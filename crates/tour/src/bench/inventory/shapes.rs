@@ -17,7 +17,8 @@ const COMPARED: u64 = 10_000;
 
 /// Measures the builds.
 pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
-    let (few, many) = (stage.plan.objects, stage.plan.objects * stage.plan.times);
+    let few = stage.plan.shape_objects;
+    let many = few.checked_mul(stage.plan.times).context("too many objects")?;
     let (mut worst_ratio, mut worst_memory, mut runs) = (0.0_f64, 0.0_f64, 0);
     for shape in Shape::ALL {
         let name = shape.name();
