@@ -11,9 +11,13 @@
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
 //! - [`process`]: whether the process that left something is still running.
+//! - [`network`]: which addresses are of the public Internet.
 //! - [`printable`]: text from outside without control characters.
 //! - `blocking` (a feature): work on threads that may block.
 //! - `compression` (a feature): gzip and zstd in pieces, with limited memory.
+//!
+//! In a sandbox there are neither files nor threads: for `wasm32` this crate is built without `fs`, `image` and
+//! `priority`.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
 //! them.
@@ -32,11 +36,15 @@ pub mod compression;
 pub mod durability;
 pub mod duration;
 pub mod error_chain;
+#[cfg(not(target_family = "wasm"))]
 pub mod fs;
 pub mod id;
+#[cfg(not(target_family = "wasm"))]
 pub mod image;
 pub mod limits;
+pub mod network;
 pub mod printable;
+#[cfg(not(target_family = "wasm"))]
 pub mod priority;
 pub mod process;
 pub mod rows;
