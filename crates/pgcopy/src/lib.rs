@@ -43,5 +43,5 @@ pub use error::{CellError, DecodeError, EncodeError};
 pub use frame::{HEADER, TRAILER};
 pub use hash::ContentHash;
 pub use quote::quote_identifier;
-pub use split::Splitter;
+pub use split::{Splitter, hash_tuples};
 pub use type_name::TypeName;
