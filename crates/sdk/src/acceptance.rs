@@ -16,16 +16,25 @@
 //!
 //! The rows have every type, NULL in every column, and names with quotes, spaces and letters that
 //! are not ASCII: [`columns`], [`rows()`].
+//!
+//! An author of a connector wants all faults at once, and has no second copy of the rows to compare with:
+//! [`examine_source`], [`examine_target`] and [`examine_transform`] return one [`Finding`] for each promise.
 
 mod destination;
+mod findings;
 mod rows;
 mod source;
+mod target;
+mod transform;
 
 use crate::error::ConnectorError;
 
 pub use destination::{Capabilities, Lacks, destination, destination_lacking, fill};
-pub use rows::{columns, finite_rows, plain_columns, rows};
-pub use source::{open_source, source};
+pub use findings::{Finding, Findings, Outcome, Tested};
+pub use rows::{columns, finite_rows, plain_columns, rows, try_rows};
+pub use source::{check_source, discover_source, examine_source, open_source, source};
+pub use target::{check_destination, examine_target};
+pub use transform::examine_transform;
 
 /// Why a connector does not pass.
 #[derive(Debug, thiserror::Error)]
@@ -52,16 +61,22 @@ pub enum Failure {
 
 /// A promise under test, for the messages of failures.
 #[derive(Debug, Clone, Copy)]
-struct Claim(&'static str);
+pub struct Claim(pub &'static str);
 
 impl Claim {
     /// Returns the value of an operation that must succeed.
-    fn ok<T>(self, result: Result<T, ConnectorError>) -> Result<T, Failure> {
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn ok<T>(self, result: Result<T, ConnectorError>) -> Result<T, Failure> {
         result.map_err(|source| Failure::Failed { claim: self.0, source })
     }
 
     /// Fails unless the condition holds.
-    fn holds(self, is_so: bool, found: impl FnOnce() -> String) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The condition does not hold: what was found.
+    pub fn holds(self, is_so: bool, found: impl FnOnce() -> String) -> Result<(), Failure> {
         match is_so {
             true => Ok(()),
             false => Err(Failure::Broken { claim: self.0, found: found() }),

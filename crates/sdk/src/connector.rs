@@ -241,6 +241,23 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Opens a stream as it is open elsewhere: the same units, with the same rows.
+    ///
+    /// * `opening`: that of the stream; its division does not count.
+    /// * `handle`: [`SourceStream::handle`] of the open stream.
+    async fn attach(
+        &self,
+        stream: &StreamSettings,
+        _opening: &Opening,
+        _handle: &[u8],
+        _context: &Context,
+    ) -> Result<Arc<dyn SourceStream>> {
+        Err(ConnectorError::unsupported(
+            format!("{:?} cannot be read by several instances", stream.name),
+            "let the one that opened it read all units",
+        ))
+    }
+
     /// Opens a stream for a run. From here on it does not change.
     async fn open(
         &self,
@@ -268,6 +285,11 @@ pub trait SourceStream: Send + Sync {
 
     /// Notes for a reader of the plan: how rows are read, what is left out or changed.
     fn notes(&self) -> Vec<String>;
+
+    /// What another process attaches to it with ([`Source::attach`]), as long as it is open; `None` if none can.
+    fn handle(&self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Reads a complete unit into `out`.
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()>;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-#[cfg(not(target_family = "wasm"))]
 use forebay_base::ServerError;
 
 /// The cause of a connector's failure.
@@ -104,7 +103,6 @@ impl ConnectorError {
 }
 
 /// A failure of a server, as that of the connector that uses it.
-#[cfg(not(target_family = "wasm"))]
 impl From<ServerError> for ConnectorError {
     fn from(error: ServerError) -> Self {
         let named = |act: String, server: &str| match server {

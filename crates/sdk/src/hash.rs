@@ -43,6 +43,11 @@ impl Hasher {
         self.content.merge(hash);
     }
 
+    /// The hash of what was added since it was last taken.
+    pub fn take(&mut self) -> ContentHash {
+        std::mem::take(&mut self.content)
+    }
+
     /// The hash of everything that was added.
     pub fn content(&self) -> ContentHash {
         self.content

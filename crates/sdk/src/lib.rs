@@ -12,6 +12,9 @@
 //! | [`registry`] | connectors by name |
 //! | [`changes`] | changes of rows, and the traits of those that report and apply them |
 //! | [`values`], [`cast`], [`hash`] | values as text and JSON, lossless casts, content hashes |
+//! | [`transform`] | the traits of transforms |
+//! | [`platform`] | time, tasks and pauses, in a process and in a sandbox |
+//! | [`component`] | the types of `wit/connector.wit`, converted |
 //! | [`chosen`] | the columns that a target stores, where it leaves others out |
 //! | [`bridge`] | readers that block a thread |
 //! | [`absent`] | connectors that a build leaves out |
@@ -34,12 +37,15 @@ pub mod bridge;
 pub mod cast;
 pub mod changes;
 pub mod chosen;
+pub mod component;
 pub mod connector;
 pub mod error;
 pub mod hash;
+pub mod platform;
 pub mod registry;
 pub mod run;
 pub mod settings;
+pub mod transform;
 pub mod values;
 
 pub use batch::{Batch, DeadRow, Rows};

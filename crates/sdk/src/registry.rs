@@ -58,8 +58,10 @@
 //! assert!(registry.source_names().any(|name| name == "meters"));
 //! ```
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -67,6 +69,18 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer};
 
 use crate::connector::{Destination, Source};
 use crate::settings::{Evolves, Reach};
+use crate::transform::TransformSettings;
+
+/// What a section of a pipeline file permits. `None`: nothing is said.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Permitted<'a> {
+    /// `permissions.network.allowed_hosts`.
+    pub hosts: Option<&'a [String]>,
+    /// `permissions.fs.allowed_preopens`.
+    pub paths: Option<&'a [PathBuf]>,
+    /// `limits.max_memory`, in bytes.
+    pub memory: Option<u64>,
+}
 
 /// Settings of a connector: the field `config` of its section.
 pub trait ConnectorSettings: fmt::Debug + Send + Sync {
@@ -75,7 +89,6 @@ pub trait ConnectorSettings: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What is wrong, without secrets.
-    #[cfg(not(target_family = "wasm"))]
     fn check(&self) -> Result<(), forebay_base::ServerError> {
         Ok(())
     }
@@ -87,6 +100,9 @@ pub trait ConnectorSettings: fmt::Debug + Send + Sync {
     /// Restricts the files that will be opened. Settings that open none ignore it.
     #[cfg(not(target_family = "wasm"))]
     fn confine(&mut self, _within: crate::settings::Within) {}
+
+    /// Grants what the section permits to a connector in a sandbox. Others have no use for it.
+    fn grant(&mut self, _permitted: &Permitted<'_>) {}
 
     /// Whether each unit keeps a process of a database server busy, and this process only passes
     /// bytes on. The number of threads depends on it.
@@ -117,6 +133,18 @@ pub trait DestinationSettings: ConnectorSettings {
 pub struct Registry {
     sources: Arc<Vec<Entry<dyn SourceSettings>>>,
     destinations: Arc<Vec<Entry<dyn DestinationSettings>>>,
+    transforms: Arc<Vec<Entry<dyn TransformSettings>>>,
+}
+
+/// Connectors that are known only when the program runs.
+#[derive(Default)]
+pub struct Found {
+    /// Sources.
+    pub sources: Vec<Entry<dyn SourceSettings>>,
+    /// Destinations.
+    pub destinations: Vec<Entry<dyn DestinationSettings>>,
+    /// Transforms.
+    pub transforms: Vec<Entry<dyn TransformSettings>>,
 }
 
 impl Registry {
@@ -143,7 +171,17 @@ impl Registry {
     {
         let read: Read<dyn SourceSettings> =
             Arc::new(move |from| Ok(Box::new(read_with(from, &prepare)?)));
-        put(&mut self.sources, Entry { name, read, schema: SchemaGenerator::subschema_for::<S> });
+        let schema = Arc::new(SchemaGenerator::subschema_for::<S>);
+        put(&mut self.sources, Entry { name: name.into(), read, schema });
+        self
+    }
+
+    /// Adds sources, destinations and transforms that are known only when the program runs.
+    #[must_use]
+    pub fn with(mut self, found: Found) -> Self {
+        found.sources.into_iter().for_each(|entry| put(&mut self.sources, entry));
+        found.destinations.into_iter().for_each(|entry| put(&mut self.destinations, entry));
+        found.transforms.into_iter().for_each(|entry| put(&mut self.transforms, entry));
         self
     }
 
@@ -169,19 +207,19 @@ impl Registry {
     {
         let read: Read<dyn DestinationSettings> =
             Arc::new(move |from| Ok(Box::new(read_with(from, &prepare)?)));
-        let schema = SchemaGenerator::subschema_for::<D>;
-        put(&mut self.destinations, Entry { name, read, schema });
+        let schema = Arc::new(SchemaGenerator::subschema_for::<D>);
+        put(&mut self.destinations, Entry { name: name.into(), read, schema });
         self
     }
 
     /// Names of the sources, in the order in which they were added.
-    pub fn source_names(&self) -> impl Iterator<Item = &'static str> {
-        self.sources.iter().map(|entry| entry.name)
+    pub fn source_names(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(|entry| &*entry.name)
     }
 
     /// Names of the destinations, in the order in which they were added.
-    pub fn destination_names(&self) -> impl Iterator<Item = &'static str> {
-        self.destinations.iter().map(|entry| entry.name)
+    pub fn destination_names(&self) -> impl Iterator<Item = &str> {
+        self.destinations.iter().map(|entry| &*entry.name)
     }
 
     /// The sources.
@@ -195,10 +233,19 @@ impl Registry {
     pub fn destinations(&self) -> &[Entry<dyn DestinationSettings>] {
         &self.destinations
     }
+
+    /// The transforms.
+    #[must_use]
+    pub fn transforms(&self) -> &[Entry<dyn TransformSettings>] {
+        &self.transforms
+    }
 }
 
+/// Describes settings.
+pub type Describe = Arc<dyn Fn(&mut SchemaGenerator) -> Schema + Send + Sync>;
+
 /// Reads settings.
-type Read<C> = Arc<
+pub type Read<C> = Arc<
     dyn Fn(&mut dyn erased_serde::Deserializer<'_>) -> Result<Box<C>, erased_serde::Error>
         + Send
         + Sync,
@@ -217,15 +264,20 @@ fn read_with<S: DeserializeOwned, E: fmt::Display>(
 /// A connector: its name, and how its settings are read and described.
 pub struct Entry<C: ?Sized> {
     /// The value of `use`.
-    pub name: &'static str,
-    read: Read<C>,
+    pub name: Cow<'static, str>,
+    /// Reads its settings.
+    pub read: Read<C>,
     /// Describes its settings.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    pub schema: Describe,
 }
 
 impl<C: ?Sized> Clone for Entry<C> {
     fn clone(&self) -> Self {
-        Self { name: self.name, read: Arc::clone(&self.read), schema: self.schema }
+        Self {
+            name: self.name.clone(),
+            read: Arc::clone(&self.read),
+            schema: Arc::clone(&self.schema),
+        }
     }
 }
 

@@ -58,8 +58,7 @@ pub async fn destination_lacking(
     }
     let suite = Suite { destination: Arc::clone(destination), columns, lacks };
     let claim = Claim("a check reports what answered");
-    let answer = claim.ok(destination.check().await)?;
-    claim.holds(!answer.is_empty(), || "the report is empty".into())?;
+    super::source::said(claim, &claim.ok(destination.check().await)?)?;
     suite.commits().await?;
     suite.aborts().await?;
     suite.side_by_side().await?;
@@ -103,14 +102,14 @@ pub async fn fill(
     claim.ok(target.finish(&load).await)
 }
 
-struct Suite {
-    destination: Arc<dyn Destination>,
-    columns: Vec<Column>,
-    lacks: Lacks,
+pub(super) struct Suite {
+    pub(super) destination: Arc<dyn Destination>,
+    pub(super) columns: Vec<Column>,
+    pub(super) lacks: Lacks,
 }
 
 /// The hash of these rows, as the encoder of binary COPY computes it.
-fn hash(
+pub(super) fn hash(
     claim: Claim,
     columns: &[Column],
     batches: &[&RecordBatch],
@@ -122,11 +121,11 @@ fn hash(
     Ok(hasher.content())
 }
 
-fn unit(name: &str) -> Unit {
+pub(super) fn unit(name: &str) -> Unit {
     Unit { name: name.into(), from: None, to: None, rows: None, bytes: None }
 }
 
-fn load(id: &str, units: &[&str]) -> Load {
+pub(super) fn load(id: &str, units: &[&str]) -> Load {
     Load {
         id: id.into(),
         fingerprint: "f".into(),
@@ -139,7 +138,7 @@ fn load(id: &str, units: &[&str]) -> Load {
     }
 }
 
-fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
+pub(super) fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
     TargetSettings {
         pipeline: "acceptance".into(),
         stream: format!("from.{into}"),
@@ -165,7 +164,7 @@ impl Suite {
         }
     }
 
-    async fn open(
+    pub(super) async fn open(
         &self,
         claim: Claim,
         settings: &TargetSettings,
@@ -174,7 +173,7 @@ impl Suite {
         claim.ok(self.destination.open(settings, &self.columns, &context).await)
     }
 
-    async fn write(
+    pub(super) async fn write(
         &self,
         claim: Claim,
         target: &Arc<dyn Target>,

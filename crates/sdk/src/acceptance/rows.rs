@@ -4,6 +4,7 @@ use arrow::array::RecordBatch;
 use forebay_pgcopy::column::schema;
 use forebay_pgcopy::{Column, Wire};
 
+use crate::error::ConnectorError;
 use crate::values::read::Builder;
 use crate::values::types;
 
@@ -84,6 +85,17 @@ pub fn plain_columns() -> Vec<Column> {
 /// If a column is neither of [`columns`] nor of [`plain_columns`].
 #[must_use]
 pub fn rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
+    made(columns, ids, |_, _| true).expect("the values are of their type")
+}
+
+/// The same for any columns.
+///
+/// # Errors
+/// There are no values for the type of a column.
+pub fn try_rows(
+    columns: &[Column],
+    ids: std::ops::Range<usize>,
+) -> Result<RecordBatch, ConnectorError> {
     made(columns, ids, |_, _| true)
 }
 
@@ -94,16 +106,17 @@ pub fn rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
 #[must_use]
 pub fn finite_rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
     let is_special = |text: &str| matches!(text, "NaN" | "Infinity" | "-Infinity");
-    made(columns, ids, |column, text| {
+    let rows = made(columns, ids, |column, text| {
         !matches!(column.wire, Wire::Float4 | Wire::Float8) || !is_special(text)
-    })
+    });
+    rows.expect("the values are of their type")
 }
 
 fn made(
     columns: &[Column],
     ids: std::ops::Range<usize>,
     is_taken: impl Fn(&Column, &str) -> bool,
-) -> RecordBatch {
+) -> Result<RecordBatch, ConnectorError> {
     let array = |(at, column): (usize, &Column)| {
         let mut builder = Builder::new(column);
         let known = TYPES.iter().find(|(name, _)| {
@@ -113,18 +126,27 @@ fn made(
         let values: Vec<&str> =
             values.iter().copied().filter(|value| is_taken(column, value)).collect();
         for id in ids.clone() {
-            let taken = if column.name == "id" {
-                builder.text(&id.to_string())
-            } else if (id + at).is_multiple_of(values.len() + 1) {
-                builder.null();
-                Ok(())
-            } else {
-                builder.text(values[(id + at) % (values.len() + 1) - 1])
+            let value = match (id + at) % (values.len() + 1) {
+                0 => None,
+                turn => values.get(turn - 1).copied(),
             };
-            taken.expect("the values are of their type");
+            let taken = match value {
+                _ if column.name == "id" => builder.text(&id.to_string()),
+                Some(value) => builder.text(value),
+                None => {
+                    builder.null();
+                    Ok(())
+                }
+            };
+            taken.map_err(|found| {
+                let place = format!("values of {:?} ({})", column.name, column.sql_type);
+                ConnectorError::data(place, found)
+            })?;
         }
-        builder.finish()
+        Ok(builder.finish())
     };
-    let arrays = columns.iter().enumerate().map(array).collect();
-    RecordBatch::try_new(schema(columns).into(), arrays).expect("arrays are of their columns")
+    let arrays =
+        columns.iter().enumerate().map(array).collect::<Result<Vec<_>, ConnectorError>>()?;
+    RecordBatch::try_new(schema(columns).into(), arrays)
+        .map_err(|error| ConnectorError::data("generated rows", error.to_string()))
 }

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use forebay_pgcopy::Wire;
 use serde::{Deserialize, Serialize};
 
+use super::bag::BagChanges;
 use super::log::ChangeLog;
 use super::net::NetChanges;
 use crate::connector::Result;
@@ -117,11 +118,39 @@ pub struct Redefinition {
 pub struct FeedStream {
     /// Its name in the source.
     pub stream: String,
-    /// Its columns, in the order of the values of a change.
+    /// Its columns, in the order of the values of a change. If none is a part of a key, all of them name a row.
     pub columns: Vec<FeedColumn>,
     /// Changes of commits before this position are in its copy; `None`: it was copied when the feed began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+}
+
+impl FeedStream {
+    /// Whether it has a key, by which a change names its row.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.columns.iter().any(|column| column.is_key)
+    }
+
+    /// Checks that it has a key, for a destination that finds rows by it.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn check_key(&self) -> Result<()> {
+        if self.has_key() {
+            return Ok(());
+        }
+        Err(ConnectorError::unsupported(
+            format!("{} has no key, by which this destination could find its rows", self.stream),
+            "give it a primary key, use a PostgreSQL as the destination, or `write_mode: append` where there is a log",
+        ))
+    }
+
+    /// The columns by which a change names its row: those of the key, or all of them.
+    pub fn naming(&self) -> impl Iterator<Item = &FeedColumn> + Clone {
+        let has_key = self.has_key();
+        self.columns.iter().filter(move |column| column.is_key || !has_key)
+    }
 }
 
 /// What a destination records of a feed.
@@ -202,6 +231,8 @@ pub struct CreatedFeed {
 pub enum Changes {
     /// What they amount to for each row.
     Net(NetChanges),
+    /// The same of a table without a key.
+    Bag(BagChanges),
     /// One by one.
     Log(ChangeLog),
 }
@@ -212,6 +243,7 @@ impl Changes {
     pub fn count(&self) -> u64 {
         match self {
             Self::Net(net) => net.changes(),
+            Self::Bag(bag) => bag.changes(),
             Self::Log(log) => log.changes().len() as u64,
         }
     }
@@ -221,6 +253,7 @@ impl Changes {
     pub fn size(&self) -> usize {
         match self {
             Self::Net(net) => net.size(),
+            Self::Bag(bag) => bag.size(),
             Self::Log(log) => log.size(),
         }
     }
@@ -367,8 +400,15 @@ pub trait ChangeStream: Send {
     /// The position up to which the source had written when this was attached.
     fn present(&self) -> &str;
 
-    /// Bytes of the source's log that are written and not confirmed, as of a few seconds ago; `None`: not known yet.
+    /// Bytes of the source's log that may have changes which are not confirmed, as of a few seconds ago; `None`: not
+    /// known yet.
     fn lag_bytes(&self) -> Option<u64>;
+
+    /// The latest time of the source's clock, in microseconds since 1970, before which there is no commit that is not
+    /// confirmed; `None`: not known. It moves on while the source has no changes.
+    fn current_us(&self) -> Option<i64> {
+        None
+    }
 
     /// Whether a position is at or after another.
     fn is_reached(&self, position: &str, wanted: &str) -> bool;
@@ -403,11 +443,11 @@ pub trait FeedTarget: Send + Sync {
     /// What it can make of changes.
     fn forms(&self) -> &'static [FeedForm];
 
-    /// Checks that it can store changes of these streams.
+    /// Checks that it can store changes of these streams in this form.
     ///
     /// # Errors
-    /// It cannot store values of a column.
-    fn check(&self, streams: &[FeedStream]) -> Result<()>;
+    /// It cannot store values of a column, or find the rows of a stream without a key.
+    fn check(&self, streams: &[FeedStream], form: FeedForm) -> Result<()>;
 
     /// The feed of a pipeline; `None` if there is none.
     ///

@@ -23,7 +23,7 @@ pub enum Field<'a> {
 }
 
 /// The fields of a row that a change has, in the order of the columns.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ChangedRow {
     bytes: Box<[u8]>,
     has_unchanged: bool,
@@ -116,6 +116,20 @@ impl ChangedRow {
             None => Ok(RowKey(key.into())),
             Some(at) => {
                 let found = format!("column {} of the key is missing", at + 1);
+                Err(ConnectorError::data("a changed row", found))
+            }
+        }
+    }
+
+    /// All values as a key, with those that are NULL, of a row that has no other.
+    ///
+    /// # Errors
+    /// A value was not sent.
+    pub fn whole_key(&self) -> Result<RowKey, ConnectorError> {
+        match self.as_copy() {
+            Some(fields) => Ok(RowKey(fields.into())),
+            None => {
+                let found = "a row that has no key misses a value".to_owned();
                 Err(ConnectorError::data("a changed row", found))
             }
         }

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::watch;
+
+use crate::platform::Instant;
 
 /// A phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +76,32 @@ pub struct Moved {
     pub applied_until_us: AtomicU64,
     /// Of a feed: bytes of the source's log that are not applied, as of a few seconds ago.
     pub lag_bytes: AtomicU64,
+    /// Of a feed: when the copies were complete and following began, in microseconds since 1970; 0 before.
+    pub following_since_us: AtomicU64,
 }
 
 impl Moved {
+    /// Records that the copies of a feed are complete.
+    ///
+    /// * `now_ms`: in milliseconds since 1970.
+    pub fn begin_following(&self, now_ms: u64) {
+        self.following_since_us.store(now_ms.saturating_mul(1_000), Ordering::Relaxed);
+    }
+
+    /// How long a feed has been behind its source, in microseconds; `None` while its tables are copied, and for other
+    /// pipelines.
+    ///
+    /// * `now_ms`: in milliseconds since 1970, by a clock that agrees with that of the source.
+    #[must_use]
+    pub fn lag_us(&self, now_ms: u64) -> Option<u64> {
+        let since = self.following_since_us.load(Ordering::Relaxed);
+        if since == 0 {
+            return None;
+        }
+        let current = self.applied_until_us.load(Ordering::Relaxed).max(since);
+        Some(now_ms.saturating_mul(1_000).saturating_sub(current))
+    }
+
     /// Records that every commit of a source up to a time is applied.
     ///
     /// * `at_us`: in microseconds since 1970.

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use forebay_pgcopy::ContentHash;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -16,6 +15,7 @@ use super::context::{Context, Phase};
 use super::packing::{Packed, Packer, Unpacker};
 use crate::batch::{Batch, DeadRow, Rows};
 use crate::error::ConnectorError;
+use crate::platform::Instant;
 use crate::settings::Compression;
 
 /// Number of bytes per permit.
@@ -98,6 +98,8 @@ pub struct Outlet {
     context: Context,
     /// Whether a transform receives the batches: the time that others wait for it is its own.
     is_below: bool,
+    /// Whether the content hash of tuples is used.
+    needs_hash: bool,
 }
 
 impl Outlet {
@@ -109,7 +111,7 @@ impl Outlet {
         let packer = Packer::new(budget.compression)?;
         let unpacker = packer.as_ref().map(Unpacker::of).transpose()?;
         let (batches, receiver) = mpsc::channel(budget.queued_max);
-        let outlet = Self { batches, packer, budget, context, is_below: false };
+        let outlet = Self { batches, packer, budget, context, is_below: false, needs_hash: true };
         Ok((outlet, Inlet { batches: receiver, unpacker }))
     }
 
@@ -118,8 +120,20 @@ impl Outlet {
     pub fn below(bytes: usize, context: Context) -> (Self, Inlet) {
         let budget = Budget::new(bytes);
         let (batches, receiver) = mpsc::channel(budget.queued_max);
-        let outlet = Self { batches, packer: None, budget, context, is_below: true };
+        let outlet =
+            Self { batches, packer: None, budget, context, is_below: true, needs_hash: true };
         (outlet, Inlet { batches: receiver, unpacker: None })
+    }
+
+    /// Declares that the receiver computes the content hash of tuples itself, and ignores that of the source.
+    pub fn hashed_by_receiver(&mut self) {
+        self.needs_hash = false;
+    }
+
+    /// Whether the content hash of tuples is used. Otherwise its sum may be 0; the number of rows is used always.
+    #[must_use]
+    pub fn needs_hash(&self) -> bool {
+        self.needs_hash
     }
 
     /// The run it belongs to.

@@ -15,7 +15,7 @@ pub mod text;
 pub mod within;
 
 pub use evolves::Evolves;
-pub use reach::Reach;
+pub use reach::{Reach, permits_host};
 pub use streams::{
     Compression, DeletedRows, FeedForm, LoadMethod, NewColumn, NullabilityChange, OnDataError,
     OnLost, RemovedColumn, SchemaEvolution, StreamSettings, SyncMode, TargetSettings, TypeChange,

@@ -115,7 +115,7 @@ pub enum LoadMethod {
 }
 
 /// What to do when the source has a column that the destination lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NewColumn {
     /// Add the column.
@@ -128,7 +128,7 @@ pub enum NewColumn {
 }
 
 /// What to do when the destination has a column that the source lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RemovedColumn {
     /// Keep the column. New rows get its default.
@@ -139,7 +139,7 @@ pub enum RemovedColumn {
 }
 
 /// What to do when a column has another type than in the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TypeChange {
     /// Fail the run.
@@ -150,7 +150,7 @@ pub enum TypeChange {
 }
 
 /// What to do when a column is NOT NULL in the destination, but nullable in the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NullabilityChange {
     /// Make the column nullable.

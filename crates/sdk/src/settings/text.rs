@@ -84,14 +84,21 @@ impl<'de> Deserialize<'de> for Secret {
 }
 
 fn resolved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    resolve_text(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// Replaces the names in a text by their values, while settings are read.
+///
+/// # Errors
+/// A name has no value.
+pub fn resolve_text(text: String) -> Result<String, String> {
     let resolver = RESOLVED.with_borrow(Clone::clone);
     let Some(resolver) = resolver else { return Ok(text) };
     let named = |name: &str| {
         NAMED.with_borrow_mut(|names| names.push(name.to_owned()));
         resolver(name)
     };
-    expand(&text, &named).map_err(serde::de::Error::custom)
+    expand(&text, &named)
 }
 
 /// `text` with every `${...}` replaced. `$$` is a dollar sign; a single one stays.
