@@ -4,7 +4,7 @@
 //! since those are printed. The driver, like libpq, ends user and password at the first `@`, so an
 //! address with two of them is refused, and so is a host with characters that no host has.
 
-use forebay_sink::ServerError;
+use forebay_base::ServerError;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 

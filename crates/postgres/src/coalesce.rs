@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+#[cfg(not(target_family = "wasm"))]
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
 /// Bytes that are read at once.
 const READ_SIZE: usize = 32 << 10;
@@ -119,7 +121,7 @@ pub(super) struct Joined<S> {
 }
 
 impl<S> Joined<S> {
-    fn new(inner: S, binding: fn(&S) -> ChannelBinding) -> Self {
+    pub(super) fn new(inner: S, binding: fn(&S) -> ChannelBinding) -> Self {
         Self { inner, binding, raw: vec![0; READ_SIZE], filled: 0, joiner: Joiner::default() }
     }
 }
@@ -191,9 +193,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Joined<S> {
 }
 
 /// Joins what comes out of the encryption of another.
+#[cfg(not(target_family = "wasm"))]
 #[derive(Debug, Clone)]
 pub(super) struct Encrypted<M>(pub(super) M);
 
+#[cfg(not(target_family = "wasm"))]
 impl<M, S> MakeTlsConnect<S> for Encrypted<M>
 where
     M: MakeTlsConnect<S>,
@@ -210,6 +214,7 @@ where
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl<T, S> TlsConnect<S> for Encrypted<T>
 where
     T: TlsConnect<S>,
@@ -233,6 +238,7 @@ where
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain;
 
+#[cfg(not(target_family = "wasm"))]
 impl<S: AsyncRead + AsyncWrite + Unpin> MakeTlsConnect<S> for Plain {
     type Stream = Joined<S>;
     type TlsConnect = Self;

@@ -9,6 +9,8 @@
 //! | [`replication`] | changes of tables, by logical replication |
 //! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
 //!
+//! In a sandbox there are neither replication nor sinks: for `wasm32` this crate is built without them.
+//!
 //! Both write rows by `bulk`. Rows of a COPY are joined while they are read (`coalesce`).
 //!
 //! Invariants: no message contains a password; an encrypted connection verifies the certificate and
@@ -21,9 +23,12 @@ mod coalesce;
 pub mod connect;
 pub mod connector;
 pub mod quote;
+#[cfg(not(target_family = "wasm"))]
 pub mod replication;
 mod settings;
+#[cfg(not(target_family = "wasm"))]
 pub mod sink;
 
 pub use settings::{ServerSettings, Tls};
+#[cfg(not(target_family = "wasm"))]
 pub use sink::PostgresSink;

@@ -2,11 +2,11 @@
 //! in the phases of a run.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use forebay_base::error_chain::chain;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::run::{Phase, Phases};
 use futures_util::future::join_all;
 use parking_lot::Mutex;

@@ -16,10 +16,11 @@
 //!
 //! A standby shows neither the locks nor the transactions of its primary, so it is refused.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::run::Context;
 use tokio_postgres::Client;
 
@@ -184,7 +185,7 @@ async fn outlast(
         if Instant::now() >= deadline {
             return Err(busy(table, row.get(0), row.get(1), wait));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        forebay_sdk::platform::sleep(LOOK_EVERY).await;
     }
     Ok(())
 }

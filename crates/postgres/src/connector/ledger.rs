@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_base::backoff::Backoff;
 use forebay_base::error_chain::chain;
 use forebay_sdk::connector::{Claim, Cursor, LedgerEntry, Load, Result, Unit};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::settings::{TargetSettings, WriteMode};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
@@ -370,7 +371,7 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
         if began.elapsed() >= CLAIM_WITHIN {
             break;
         }
-        tokio::time::sleep(backoff.delay()).await;
+        forebay_sdk::platform::sleep(backoff.delay()).await;
     }
     Err(ConnectorError::Busy {
         act: format!(

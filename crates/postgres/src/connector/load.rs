@@ -4,7 +4,6 @@
 //! batch has its own COPY, so that a refused one can be divided (see `dead`).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
@@ -14,6 +13,7 @@ use forebay_pgcopy::{Column, ContentHash, Encoder};
 use forebay_sdk::batch::{Batch, DeadRow, Rows};
 use forebay_sdk::connector::{LedgerEntry, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::run::{Context, Phase};
 use forebay_sdk::settings::{LoadMethod, OnDataError, TargetSettings, WriteMode};
 use futures_util::future::try_join;

@@ -11,6 +11,7 @@ mod dead;
 mod destination;
 mod evolve;
 mod exchange;
+#[cfg(not(target_family = "wasm"))]
 mod feed;
 mod horizon;
 mod incremental;
@@ -39,3 +40,6 @@ pub use source::PostgresSource;
 
 /// Size of a page in bytes on nearly all servers. Only estimates depend on it.
 const PAGE_SIZE: u64 = 8192;
+
+/// The column with the time at which a row was deleted at the source of a feed, where such rows stay.
+const DELETED_AT: &str = "_deleted_at";

@@ -1,7 +1,6 @@
 //! The rows of one COPY, in batches.
 
 use std::pin::pin;
-use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_base::error_chain::chain;
@@ -9,6 +8,7 @@ use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter, Wire};
 use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Form, Result};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::run::{Outlet, Phase};
 use futures_util::TryStreamExt as _;
 use tokio_postgres::Client;
@@ -31,11 +31,12 @@ enum Maker {
 }
 
 impl Maker {
-    fn new(reading: &Reading<'_>) -> Self {
+    fn new(reading: &Reading<'_>, needs_hash: bool) -> Self {
         match reading.form {
             Form::Tuples => {
                 let tuples = Vec::with_capacity(reading.capacity());
-                Self::Tuples { splitter: Splitter::new(), tuples }
+                let splitter = if needs_hash { Splitter::new() } else { Splitter::counting() };
+                Self::Tuples { splitter, tuples }
             }
             Form::Records | Form::PlainRecords => {
                 Self::Records(Box::new(Decoder::new(reading.columns)))
@@ -123,7 +124,7 @@ impl Reading<'_> {
         let phases = std::sync::Arc::clone(&out.context().phases);
         phases.add(Phase::Query, asked);
         let mut rows = pin!(rows);
-        let mut maker = Maker::new(self);
+        let mut maker = Maker::new(self, out.needs_hash());
         let broken =
             |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
         let mut fetching = Instant::now();

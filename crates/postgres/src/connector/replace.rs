@@ -165,7 +165,7 @@ impl Replacing<'_> {
             let ended = client.batch_execute("rollback").await;
             ended.map_err(|error| refused(format!("finish {}", self.name), error))?;
             tokio::select! {
-                () = tokio::time::sleep(LOCK_PAUSE) => {}
+                () = forebay_sdk::platform::sleep(LOCK_PAUSE) => {}
                 () = context.cancelled() => return Err(ConnectorError::Stopped),
             }
         }

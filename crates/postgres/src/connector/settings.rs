@@ -88,6 +88,7 @@ impl ConnectorSettings for Settings {
                     let port = ports.get(index).or_else(|| ports.first()).copied();
                     match host {
                         Host::Tcp(name) => reach.add_host(name, Some(port.unwrap_or(5432))),
+                        #[cfg(unix)]
                         Host::Unix(path) => reach.paths.push(path.clone()),
                     }
                 }

@@ -7,20 +7,22 @@
 //! * That transaction is read-only and takes no lock except that of reading.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, catalog};
+#[cfg(not(target_family = "wasm"))]
 use forebay_sdk::changes::feed::ChangeSource;
 use forebay_sdk::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Form, Opening, Result, Source, SourceStream,
     Unit,
 };
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::Instant;
 use forebay_sdk::run::{Context, Outlet, Phase};
 use forebay_sdk::settings::{StreamSettings, SyncMode};
 use futures_util::future::try_join;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 use super::catalog::{Table, table};
@@ -119,8 +121,42 @@ impl Source for PostgresSource {
         Ok(place)
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn changes(&self) -> Option<&dyn ChangeSource> {
         Some(self)
+    }
+
+    async fn attach(
+        &self,
+        stream: &StreamSettings,
+        opening: &Opening,
+        handle: &[u8],
+        context: &Context,
+    ) -> Result<Arc<dyn SourceStream>> {
+        let handle: Handle = serde_json::from_slice(handle)
+            .map_err(|error| ConnectorError::data("the handle of a stream", error.to_string()))?;
+        let (pool, name) = (self.pool()?, self.table_name(stream)?);
+        let client = pool.client(Some(&context.phases)).await?;
+        let begun = client.batch_execute(&begin(Some(&handle.snapshot))).await;
+        begun.map_err(|error| refused("join the snapshot", error))?;
+        let found = table(&client, &name).await?.ok_or_else(|| missing(&name, &pool.server))?;
+        let columns = Columns::choose(&found, stream, opening.form)?;
+        let (units, parts) = handle.units.into_iter().unzip();
+        Ok(Arc::new(PostgresStream {
+            units,
+            parts,
+            is_stable: false,
+            cursor: None,
+            notes: Vec::new(),
+            columns,
+            table: found,
+            server: pool.server.clone(),
+            shared: None,
+            snapshot: Some(handle.snapshot),
+            idle: Mutex::new(vec![client]),
+            form: opening.form,
+            batch_size: opening.batch_size,
+        }))
     }
 
     async fn open(
@@ -185,6 +221,13 @@ impl Source for PostgresSource {
             batch_size: opening.batch_size,
         }))
     }
+}
+
+/// What another process attaches to an open table with.
+#[derive(Serialize, Deserialize)]
+struct Handle {
+    snapshot: String,
+    units: Vec<(Unit, Option<Part>)>,
 }
 
 /// Starts a transaction, in a snapshot if there is one.
@@ -369,6 +412,13 @@ impl SourceStream for PostgresStream {
             notes.push(format!("{} of: {}", self.parts.len(), self.copy(part)));
         }
         notes
+    }
+
+    fn handle(&self) -> Option<Vec<u8>> {
+        // Nothing else has it while a stream is opened.
+        let snapshot = self.shared.as_ref()?.try_lock().ok()?.id.clone();
+        let units = self.units.iter().cloned().zip(self.parts.iter().cloned()).collect();
+        serde_json::to_vec(&Handle { snapshot, units }).ok()
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {

@@ -17,10 +17,10 @@ use forebay_sdk::run::Context;
 use forebay_sdk::settings::{FeedForm, OnDataError, TargetSettings, WriteMode};
 use futures_util::TryStreamExt as _;
 
+use super::DELETED_AT;
 use super::catalog::Table;
 use super::connect::{Pool, refused};
 use super::evolve::{Evolution, create, evolve, type_of};
-use super::feed::DELETED_AT;
 use super::kept::Kept;
 use super::known::Known;
 use super::ledger::{Ledger, share_lock};

@@ -8,6 +8,7 @@ use forebay_pgcopy::catalog::PgType;
 use forebay_sdk::connector::{Cursor, Division, Opening, Result, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::StreamSettings;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 use super::PAGE_SIZE;
@@ -26,7 +27,7 @@ const SAMPLED_EACH: f64 = 50.0;
 const SAMPLED_MAX: f64 = 1_000.0;
 
 /// A unit of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     /// The condition in SQL; empty for all rows.
     pub(super) condition: String,

@@ -261,6 +261,7 @@ impl Replication {
     /// Reports how far the changes were received and stored.
     ///
     /// * `durable`: see [`status`].
+    /// * `wants_reply`: whether the server is to answer at once, with a keepalive.
     ///
     /// # Errors
     /// The connection was lost.
@@ -269,9 +270,10 @@ impl Replication {
         received: Lsn,
         durable: Lsn,
         now: ServerTime,
+        wants_reply: bool,
     ) -> Result<(), ServerError> {
         let report = async {
-            self.session.send_copy_data(&status(received, durable, now))?;
+            self.session.send_copy_data(&status(received, durable, now, wants_reply))?;
             self.flush().await
         };
         let reported = match timeout(COMMAND_TIMEOUT, report).await {

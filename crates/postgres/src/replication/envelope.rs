@@ -89,11 +89,12 @@ impl<'a> Envelope<'a> {
 /// * `durable`: what will never be requested again. The server discards its log up to there.
 ///   [`Lsn::NONE`] leaves the slot where it is.
 #[must_use]
-pub fn status(received: Lsn, durable: Lsn, clock: ServerTime) -> [u8; 34] {
+pub fn status(received: Lsn, durable: Lsn, clock: ServerTime, wants_reply: bool) -> [u8; 34] {
     let mut bytes = [0; 34];
     let fields = [received.0, durable.0, durable.0, clock.0.cast_unsigned()];
     let mut at = bytes.iter_mut();
     let content = std::iter::once(b'r').chain(fields.into_iter().flat_map(u64::to_be_bytes));
+    let content = content.chain(std::iter::once(u8::from(wants_reply)));
     for (byte, value) in at.by_ref().zip(content) {
         *byte = value;
     }
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_status_has_the_layout_of_the_protocol() {
-        let bytes = status(Lsn(0x0102), Lsn(0x0304), ServerTime(-1));
+        let bytes = status(Lsn(0x0102), Lsn(0x0304), ServerTime(-1), false);
         assert_eq!(bytes[0], b'r');
         assert_eq!(bytes[1..9], 0x0102_u64.to_be_bytes());
         assert_eq!(bytes[9..17], 0x0304_u64.to_be_bytes());

@@ -127,7 +127,7 @@ fn a_slot_and_its_snapshot_have_every_row_exactly_once() {
         again.start("s", slot.consistent_point, &options).await.unwrap();
         let (lines, _) = changes(&mut again, ends[0]).await;
         assert_eq!(lines.len(), 4);
-        again.report(ends[0], ends[0], ServerTime::from_unix_us(0)).await.unwrap();
+        again.report(ends[0], ends[0], ServerTime::from_unix_us(0), false).await.unwrap();
         let confirmed = "select confirmed_flush_lsn from pg_replication_slots";
         while pg.query(confirmed) != ends[0].to_string() {}
     });

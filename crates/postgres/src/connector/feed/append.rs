@@ -6,7 +6,7 @@
 //! _position, _number          the position of the commit, and the number of the change in it
 //! _committed_at               when the source committed it
 //! _unchanged                  the columns that an update left as they were and that were not sent
-//! _before_KEY ...             the key before an update that changed it
+//! _before_KEY ...             the key before an update that changed it; without a key all values before an update
 //! ```
 //!
 //! Invariant: rows are appended in the transaction that records the position, so a change has one row.
@@ -73,7 +73,7 @@ impl Log {
         stream: &FeedStream,
     ) -> Result<Self> {
         let act = |error| refused(format!("prepare {name} for changes"), error);
-        let keys = stream.columns.iter().filter(|column| column.is_key);
+        let keys = stream.naming();
         let before: Vec<String> = keys.clone().map(|key| before_name(&key.name)).collect();
         let own: Vec<&str> = COLUMNS.iter().map(|(own, _)| *own).collect();
         let own: Vec<&str> = own.into_iter().chain(before.iter().map(String::as_str)).collect();

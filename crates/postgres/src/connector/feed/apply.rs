@@ -19,6 +19,7 @@ use super::super::ledger::share_lock;
 use super::super::sql::TableName;
 use super::alter::Altering;
 use super::append::Log;
+use super::bag::Bag;
 use super::record::Feeds;
 use super::staging::Table;
 
@@ -34,6 +35,7 @@ const IS_SUPERUSER: &str = "select rolsuper from pg_roles where rolname = curren
 /// Where the changes of a stream are written.
 enum Place {
     Rows(Table),
+    Bag(Bag),
     Log(Log),
 }
 
@@ -48,6 +50,9 @@ impl Place {
         let keeps_deleted = form == FeedForm::Mark;
         Ok(match form {
             FeedForm::Log => Self::Log(Log::open(client, name, stream).await?),
+            FeedForm::Apply | FeedForm::Mark if !stream.has_key() => {
+                Self::Bag(Bag::open(client, at, name, stream).await?)
+            }
             FeedForm::Apply | FeedForm::Mark => {
                 Self::Rows(Table::open(client, at, name, stream, keeps_deleted).await?)
             }
@@ -57,6 +62,7 @@ impl Place {
     fn name(&self) -> &TableName {
         match self {
             Self::Rows(table) => table.name(),
+            Self::Bag(bag) => bag.name(),
             Self::Log(log) => log.name(),
         }
     }
@@ -64,6 +70,7 @@ impl Place {
     async fn close(&self, client: &Client) -> Result<()> {
         match self {
             Self::Rows(table) => table.close(client).await,
+            Self::Bag(bag) => bag.close(client).await,
             Self::Log(_) => Ok(()),
         }
     }
@@ -153,12 +160,18 @@ impl Applier {
     async fn truncate(&self, streams: &[StreamChanges]) -> Result<()> {
         let mut emptied = Vec::new();
         for of in streams {
-            let Changes::Net(net) = &of.changes else { continue };
-            let Some(Place::Rows(table)) = self.tables.get(of.stream) else { continue };
-            match net.truncated_us() {
-                Some(at_us) if table.keeps_deleted() => table.mark_all(&self.client, at_us).await?,
-                Some(_) => emptied.push(table.sql()),
-                None => {}
+            match (&of.changes, self.tables.get(of.stream)) {
+                (Changes::Net(net), Some(Place::Rows(table))) => match net.truncated_us() {
+                    Some(at_us) if table.keeps_deleted() => {
+                        table.mark_all(&self.client, at_us).await?;
+                    }
+                    Some(_) => emptied.push(table.sql()),
+                    None => {}
+                },
+                (Changes::Bag(changes), Some(Place::Bag(bag))) if changes.is_truncated() => {
+                    emptied.push(bag.name().sql());
+                }
+                _ => {}
             }
         }
         if emptied.is_empty() {
@@ -223,7 +236,10 @@ impl FeedWriter for Applier {
                 (Place::Log(log), Changes::Log(changes)) => {
                     log.append(&self.client, &changes).await?
                 }
-                (Place::Rows(_), Changes::Log(_)) | (Place::Log(_), Changes::Net(_)) => {
+                (Place::Bag(bag), Changes::Bag(changes)) => {
+                    bag.apply(&self.client, changes).await?
+                }
+                (Place::Rows(_) | Place::Bag(_) | Place::Log(_), _) => {
                     let found = "changes in another form than the feed has".to_owned();
                     return Err(ConnectorError::data("a feed", found));
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_sdk::changes::feed::Changes;
 use forebay_sdk::changes::{
-    ChangeLog, ChangedRow, Commit, Field, LoggedChange, NetChanges, Operation, RowKey,
+    BagChanges, ChangeLog, ChangedRow, Commit, Field, LoggedChange, NetChanges, Operation, RowKey,
 };
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
@@ -46,9 +46,10 @@ impl Transaction {
 
 /// No changes.
 ///
-/// * `key`: the columns of the key.
+/// * `key`: the columns of the key; none: all values name a row.
 pub(super) fn empty(form: FeedForm, key: &Arc<[usize]>) -> Changes {
     match form {
+        FeedForm::Apply | FeedForm::Mark if key.is_empty() => Changes::Bag(BagChanges::default()),
         FeedForm::Apply => Changes::Net(NetChanges::new(Arc::clone(key))),
         FeedForm::Mark => Changes::Net(NetChanges::keeping(Arc::clone(key))),
         FeedForm::Log => Changes::Log(ChangeLog::default()),
@@ -67,6 +68,7 @@ pub(super) fn add(
 ) -> Result<()> {
     match changes {
         Changes::Net(net) => add_up(net, key, change, of.commit.at_us),
+        Changes::Bag(bag) => add_to_bag(bag, change),
         Changes::Log(log) => {
             log.push(logged(key, change, of)?);
             Ok(())
@@ -92,9 +94,31 @@ fn add_up(net: &mut NetChanges, key: &[usize], change: &Message<'_>, at_us: i64)
     }
 }
 
+fn add_to_bag(bag: &mut BagChanges, change: &Message<'_>) -> Result<()> {
+    match change {
+        Message::Insert { new, .. } => bag.insert(row(new, None)?),
+        Message::Update { old: Some(Old::Row(old)), new, .. } => {
+            bag.update(row(old, None)?, row(new, Some(old))?)
+        }
+        Message::Delete { old: Old::Row(old), .. } => bag.delete(row(old, None)?),
+        Message::Truncate { .. } => {
+            bag.truncate();
+            Ok(())
+        }
+        Message::Update { .. } | Message::Delete { .. } => Err(unexpected(
+            "a change of a table without a key that does not have the row before it",
+        )),
+        _ => Err(unexpected("a message inside a transaction")),
+    }
+}
+
 fn logged(key: &[usize], change: &Message<'_>, of: &mut Transaction) -> Result<LoggedChange> {
     Ok(match change {
         Message::Insert { new, .. } => of.logged(Operation::Insert, Some(row(new, None)?), None),
+        Message::Update { old: Some(Old::Row(old)), new, .. } if key.is_empty() => {
+            let before = row(old, None)?.whole_key()?;
+            of.logged(Operation::Update, Some(row(new, Some(old))?), Some(before))
+        }
         Message::Update { old, new, .. } => {
             let (before, mut row) = updated(old.as_ref(), new, key)?;
             if let Some(before) = &before {

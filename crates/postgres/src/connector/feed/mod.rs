@@ -13,6 +13,7 @@
 //! | [`alter`] | other columns of a table at the destination |
 //! | [`apply`] | a unit becomes statements in one transaction |
 //! | [`staging`] | the rows of a unit, in a temporary table |
+//! | [`bag`] | the rows of a unit of a table without a key |
 //! | [`append`] | a log, in which each change is a row |
 //! | [`send`] | rows that are encoded for a COPY |
 
@@ -20,6 +21,7 @@ mod alter;
 mod append;
 mod apply;
 mod assemble;
+mod bag;
 mod collect;
 mod record;
 mod redefine;
@@ -31,4 +33,3 @@ mod stream;
 mod tables;
 
 pub(super) use record::Feeds;
-pub(super) use staging::DELETED_AT;

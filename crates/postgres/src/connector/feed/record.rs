@@ -8,6 +8,7 @@
 use async_trait::async_trait;
 use forebay_sdk::changes::feed::{Feed, FeedStream, FeedTarget, FeedWriter};
 use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{FeedForm, TargetSettings};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -79,9 +80,16 @@ impl FeedTarget for PostgresDestination {
         &[FeedForm::Apply, FeedForm::Mark, FeedForm::Log]
     }
 
-    fn check(&self, _: &[FeedStream]) -> Result<()> {
+    fn check(&self, streams: &[FeedStream], form: FeedForm) -> Result<()> {
         // The source refuses what another server cannot read.
-        Ok(())
+        let keyless = streams.iter().find(|stream| !stream.has_key());
+        match keyless.filter(|_| form == FeedForm::Mark) {
+            None => Ok(()),
+            Some(keyless) => Err(ConnectorError::unsupported(
+                format!("{} has no key: a deleted row could not be found again", keyless.stream),
+                "use `deleted_rows: delete`, or `write_mode: append`, which keeps a log",
+            )),
+        }
     }
 
     async fn feed(&self, pipeline: &str) -> Result<Option<Feed>> {

@@ -88,7 +88,7 @@ pub(super) async fn redefinition(
                 ReplicaIdentity::Full => is_recorded_key(),
                 _ => column.is_identity,
             },
-            number: live.get(&column.name).map_or(0, |live| live.number),
+            number: number(&column.name, &live, recorded),
         };
         check_type(name, &found, of.get(1), of.get(2))?;
         columns.push(found);
@@ -97,6 +97,13 @@ pub(super) async fn redefinition(
     let is_same =
         steps.is_empty() && recorded.iter().map(identity).eq(columns.iter().map(identity));
     Ok((!is_same).then_some(Redefinition { columns, steps }))
+}
+
+/// The number of a column, which stays when it is renamed. The catalog may have another name for it already, by a
+/// change that follows.
+fn number(column: &str, live: &HashMap<String, Live>, recorded: &[FeedColumn]) -> i16 {
+    let known = || recorded.iter().find(|known| known.name == column).map(|known| known.number);
+    live.get(column).map(|live| live.number).or_else(known).unwrap_or_default()
 }
 
 /// What values are read by.
@@ -189,6 +196,14 @@ mod tests {
             ((*name).to_owned(), Live { number: *number, has_default: *has_default, missing })
         });
         columns.collect()
+    }
+
+    #[test]
+    fn a_column_that_was_renamed_since_keeps_its_number() {
+        let recorded = [column("id", "integer", 1), column("a", "text", 2)];
+        let live = live(&[("key", 1, false, None), ("a", 3, false, None)]);
+        let found = ["id", "a", "b"].map(|column| number(column, &live, &recorded));
+        assert_eq!(found, [1, 3, 0]);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! Invariant: every statement affects exactly as many rows as the unit has for it, or the unit fails.
 
 use bytes::BufMut as _;
+use forebay_sdk::changes::decoded::changed_by_others;
 use forebay_sdk::changes::feed::{Applied, FeedStream};
 use forebay_sdk::changes::{ChangedRow, Effect, Field, NetChanges};
 use forebay_sdk::connector::Result;
@@ -35,7 +36,7 @@ const DELETE: i32 = 0;
 const INSERT: i32 = 1;
 const UPDATE: i32 = 2;
 /// The column with the time of a deletion.
-pub(in super::super) const DELETED_AT: &str = "_deleted_at";
+use super::super::DELETED_AT;
 /// Rows from which on the staging table is analysed: with fewer, the planner's guess is good enough.
 const ANALYZE_FROM: usize = 5_000;
 
@@ -361,13 +362,7 @@ impl Table {
         if found == wanted {
             return Ok(());
         }
-        Err(ConnectorError::data(
-            self.name.to_string(),
-            format!(
-                "{found} rows would be {what}, and the source has {wanted}: the table was changed by others. \
-                 Run with `--from-scratch`, which copies it again"
-            ),
-        ))
+        Err(changed_by_others(&self.name.to_string(), found, wanted, what))
     }
 
     /// Copies rows into the table itself.

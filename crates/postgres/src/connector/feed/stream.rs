@@ -7,7 +7,7 @@
 //! Invariant: only a position that was confirmed is reported as durable, so the server keeps everything after it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,14 +39,18 @@ const IDLE_EVERY: Duration = Duration::from_secs(60);
 const LAG: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), $1::text::pg_lsn)::int8";
 /// A lag that was not looked up yet.
 const UNKNOWN: u64 = u64::MAX;
+/// A time that is not known yet.
+const NEVER: i64 = i64::MIN;
 
 /// A feed that is being read.
 pub(super) struct Receiving {
     units: mpsc::Receiver<Result<Next>>,
     confirmed: watch::Sender<Lsn>,
     present: String,
-    /// Bytes of the log after the confirmed position; `UNKNOWN` at first.
+    /// Bytes of the log that may have changes which are not confirmed; `UNKNOWN` at first.
     lag: Arc<AtomicU64>,
+    /// The server's time before which every commit is confirmed; `NEVER` at first.
+    current: Arc<AtomicI64>,
     task: JoinHandle<()>,
 }
 
@@ -72,6 +76,7 @@ impl Receiving {
         let (to, units) = mpsc::channel(1);
         let (confirmed, follow) = watch::channel(from);
         let lag = Arc::new(AtomicU64::new(UNKNOWN));
+        let current = Arc::new(AtomicI64::new(NEVER));
         let receiver = Receiver {
             replication,
             catalog,
@@ -82,8 +87,10 @@ impl Receiving {
             idle: None,
             clock: ServerTime(0),
             handed: from,
+            unit_end: from,
             present,
             lag: Arc::clone(&lag),
+            current: Arc::clone(&current),
         };
         let task = tokio::spawn(async move {
             if let Err(error) = receiver.run(&to).await {
@@ -91,7 +98,7 @@ impl Receiving {
                 to.send(Err(error)).await.ok();
             }
         });
-        Self { units, confirmed, present: present.to_string(), lag, task }
+        Self { units, confirmed, present: present.to_string(), lag, current, task }
     }
 }
 
@@ -103,6 +110,10 @@ impl ChangeStream for Receiving {
 
     fn lag_bytes(&self) -> Option<u64> {
         Some(self.lag.load(Ordering::Relaxed)).filter(|lag| *lag != UNKNOWN)
+    }
+
+    fn current_us(&self) -> Option<i64> {
+        Some(self.current.load(Ordering::Relaxed)).filter(|current| *current != NEVER)
     }
 
     fn is_reached(&self, position: &str, wanted: &str) -> bool {
@@ -140,8 +151,11 @@ struct Receiver {
     clock: ServerTime,
     /// The last position that was handed over.
     handed: Lsn,
+    /// The end of the last unit that was handed over.
+    unit_end: Lsn,
     present: Lsn,
     lag: Arc<AtomicU64>,
+    current: Arc<AtomicI64>,
 }
 
 impl Receiver {
@@ -162,11 +176,11 @@ impl Receiver {
             tokio::select! {
                 biased;
                 _ = report.tick() => {
-                    self.report().await?;
+                    self.report(true).await?;
                     self.measure().await?;
                 }
                 changed = self.confirmed.changed() => match changed {
-                    Ok(()) => self.report().await?,
+                    Ok(()) => self.report(false).await?,
                     Err(_) => return Ok(()),
                 },
                 permit = async { sleep_until(unit_at).await; to.reserve().await }, if has_unit => {
@@ -210,14 +224,24 @@ impl Receiver {
         if let Some(unit) = self.assembler.take_unit() {
             let end = unit.position.as_ref().and_then(|end| end.parse().ok());
             self.handed = end.unwrap_or(self.handed);
+            self.unit_end = self.handed;
             permit.send(Ok(Next::Unit(unit)));
         }
     }
 
+    /// Whether everything that was received was handed over.
+    fn is_quiet(&self) -> bool {
+        !self.assembler.has_unit() && !self.assembler.is_in_transaction()
+    }
+
+    /// Whether everything that was received is confirmed, but for positions without changes.
+    fn is_current(&self) -> bool {
+        *self.confirmed.borrow() >= self.unit_end && self.is_quiet()
+    }
+
     /// The position up to which there is nothing that was not handed over.
     fn quiet(&self) -> Option<Lsn> {
-        let is_quiet = !self.assembler.has_unit() && !self.assembler.is_in_transaction();
-        self.idle.filter(|_| is_quiet).max(self.assembler.passed())
+        self.idle.filter(|_| self.is_quiet()).max(self.assembler.passed())
     }
 
     async fn take(&mut self, message: &[u8]) -> Result<()> {
@@ -243,26 +267,34 @@ impl Receiver {
                 self.received = self.received.max(end);
                 self.clock = clock;
                 self.idle = self.idle.max(Some(end));
-                if wants_reply { self.report().await } else { Ok(()) }
+                if self.is_current() {
+                    self.current.store(clock.unix_us(), Ordering::Relaxed);
+                }
+                if wants_reply { self.report(false).await } else { Ok(()) }
             }
         }
     }
 
-    /// Looks up how much of the log is not confirmed.
+    /// Looks up how much of the log may have changes that are not confirmed.
     async fn measure(&self) -> Result<()> {
-        let confirmed = self.confirmed.borrow().to_string();
-        let values = [(&confirmed as &(dyn ToSql + Sync), Type::TEXT)];
+        let confirmed = *self.confirmed.borrow();
+        let passed = self.idle.filter(|_| self.is_current());
+        let from = passed.map_or(confirmed, |passed| passed.max(confirmed)).to_string();
+        let values = [(&from as &(dyn ToSql + Sync), Type::TEXT)];
         let row = self.catalog.query_typed_one(LAG, &values).await;
         let bytes: i64 = row.map_err(|error| refused("look up the end of the log", error))?.get(0);
         self.lag.store(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
         Ok(())
     }
 
-    async fn report(&mut self) -> Result<()> {
+    /// Reports what is confirmed.
+    ///
+    /// * `wants_reply`: whether the server is to answer with the end of its log, and its time.
+    async fn report(&mut self, wants_reply: bool) -> Result<()> {
         let confirmed = *self.confirmed.borrow_and_update();
         let now = ServerTime::from_unix_us(unix_us());
         let received = self.received.max(confirmed);
-        Ok(self.replication.report(received, confirmed, now).await?)
+        Ok(self.replication.report(received, confirmed, now, wants_reply).await?)
     }
 }
 

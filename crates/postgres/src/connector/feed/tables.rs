@@ -1,6 +1,7 @@
 //! The tables of a feed in the source's catalog, and whether their changes can be followed.
 //!
-//! Invariant: a table without a key by which every change names its row is refused, before anything is created.
+//! Invariant: a table of which a change does not name its row, by a key or by all its values, is refused before
+//! anything is created.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub(super) struct Followed {
     pub(super) name: TableName,
     /// Its columns, as they are recorded.
     pub(super) columns: Vec<FeedColumn>,
-    /// Columns of the key, by their index.
+    /// Columns of the key, by their index; none: all values name a row.
     pub(super) key: Arc<[usize]>,
     /// Changes of commits before it are left out.
     pub(super) from: Lsn,
@@ -147,10 +148,12 @@ pub(super) async fn followed(client: &Client, name: &TableName) -> Result<Follow
     let key = key.iter().map(|row| row.get::<_, i16>(0));
     let place = |number| numbers.iter().position(|own| *own == number);
     let key: Vec<usize> = key.map(place).collect::<Option<_>>().unwrap_or_default();
-    if key.is_empty() || identity == "n" {
+    // Without a key the rows of a table are named by all their values, if these are sent.
+    if identity == "n" || (key.is_empty() && identity != "f") {
         return Err(ConnectorError::unsupported(
             format!("{name} has no key by which an update or a deletion names its row"),
-            "add a primary key, or set `replica identity using index`; or use `sync_mode: full_refresh`",
+            "add a primary key, or set `replica identity using index` or `replica identity full`; or use \
+             `sync_mode: full_refresh`",
         ));
     }
     let wires = Wires::of(client, name).await?;
