@@ -3,11 +3,11 @@
 //! Invariant: a step that was done already, by the copy or before a failure, changes nothing.
 
 use forebay_pgcopy::Column;
+use forebay_sdk::changes::decoded::existing;
 use forebay_sdk::changes::feed::{ColumnStep, FeedColumn};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{NewColumn, RemovedColumn, TargetSettings};
-use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::write::Cells;
 use rusqlite::Connection;
 
@@ -104,12 +104,7 @@ impl Altering<'_> {
 
     /// Gives a value to the rows that are there.
     fn fill(&self, column: &Column, value: &str) -> Result<()> {
-        let mut builder = Builder::new(column);
-        builder.text(value).map_err(|wanted| {
-            let found = format!("the default {value:?} of column {:?}: {wanted}", column.name);
-            ConnectorError::data(&*self.target.into, found)
-        })?;
-        let array = builder.finish();
+        let array = existing(&self.target.into, column, value)?;
         let (cells, mut text) = (Cells::new(array.as_ref(), column)?, Vec::new());
         let (table, name) = (quoted(&self.target.into), quoted(&column.name));
         let update = format!("UPDATE {table} SET {name} = ?1");

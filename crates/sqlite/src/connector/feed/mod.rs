@@ -111,8 +111,9 @@ impl FeedTarget for SqliteDestination {
         &[FeedForm::Apply, FeedForm::Mark]
     }
 
-    fn check(&self, streams: &[FeedStream]) -> Result<()> {
+    fn check(&self, streams: &[FeedStream], _form: FeedForm) -> Result<()> {
         for of in streams {
+            of.check_key()?;
             for column in &of.columns {
                 table::column(&of.stream, column)?;
             }

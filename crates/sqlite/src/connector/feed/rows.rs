@@ -7,15 +7,13 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use forebay_base::error_chain::chain;
-use forebay_pgcopy::{Column, Decoder};
+use arrow::array::RecordBatch;
+use forebay_pgcopy::Column;
+use forebay_sdk::changes::decoded::{Decoded, changed_by_others, times};
 use forebay_sdk::changes::feed::Applied;
-use forebay_sdk::changes::{ChangedRow, Effect, Field};
+use forebay_sdk::changes::{Effect, Field};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::values::read::Builder;
-use forebay_sdk::values::time::write_timestamp;
 use forebay_sdk::values::write::Cells;
 use rusqlite::Connection;
 
@@ -48,40 +46,6 @@ pub(super) struct Applying<'a> {
 struct Values<'a, 'b> {
     cells: &'b [Cells<'a>],
     row: usize,
-}
-
-/// The values of some effects, as Arrow.
-struct Decoded {
-    /// The keys of deletions and updates.
-    keys: RecordBatch,
-    /// The rows of updates and insertions.
-    rows: RecordBatch,
-    /// The time of a deletion for each, where deleted rows are kept.
-    times: Option<ArrayRef>,
-}
-
-impl Decoded {
-    fn of(table: &Table, effects: &[Effect]) -> Result<Self> {
-        let keys = effects.iter().filter_map(|effect| match effect {
-            Effect::Delete { key, .. } | Effect::Update { key, .. } => Some(key.as_bytes()),
-            Effect::Insert { .. } => None,
-        });
-        let keys = decoded(&table.into, &table.key, keys.map(<[u8]>::to_vec))?;
-        let rows = effects.iter().filter_map(|effect| match effect {
-            Effect::Update { row, .. } | Effect::Insert { row, .. } => Some(row),
-            Effect::Delete { .. } => None,
-        });
-        let rows = decoded(&table.into, &table.columns, rows.map(fields))?;
-        let deleted = effects.iter().map(|effect| match effect {
-            Effect::Delete { kept_us, .. } => *kept_us,
-            Effect::Update { deleted_us, .. } | Effect::Insert { deleted_us, .. } => *deleted_us,
-        });
-        let times = match &table.deleted_at {
-            Some(column) => Some(times(column, deleted)?),
-            None => None,
-        };
-        Ok(Self { keys, rows, times })
-    }
 }
 
 impl Applying<'_> {
@@ -134,7 +98,8 @@ impl Applying<'_> {
     /// Takes effects, of which all deletions come before all updates, and these before all insertions.
     fn take(&mut self, effects: &[Effect]) -> Result<()> {
         let table = self.table;
-        let decoded = Decoded::of(table, effects)?;
+        let deleted_at = table.deleted_at.as_ref();
+        let decoded = Decoded::of(&table.into, &table.columns, &table.key, deleted_at, effects)?;
         let of_key = decoded.rows.columns().iter().zip(&table.columns);
         let of_key = of_key.filter(|(_, column)| table.key.contains(column));
         let new_keys = of_key.map(|(array, column)| Cells::new(array.as_ref(), column));
@@ -198,16 +163,10 @@ impl Applying<'_> {
     }
 
     fn one(&self, affected: usize, what: &str) -> Result<()> {
-        if affected == 1 {
-            return Ok(());
+        match affected {
+            1 => Ok(()),
+            found => Err(changed_by_others(&self.table.into, found as u64, 1, what)),
         }
-        Err(ConnectorError::data(
-            &*self.table.into,
-            format!(
-                "{affected} rows would be {what}, and the source has 1: the table was changed by others. \
-                 Run with `--from-scratch`, which copies it again"
-            ),
-        ))
     }
 
     /// Why the table refuses a row.
@@ -334,57 +293,7 @@ impl Applying<'_> {
     }
 }
 
-/// The fields of a row as in binary COPY. A value that was not sent becomes NULL.
-fn fields(row: &ChangedRow) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(row.size());
-    for field in row.fields() {
-        let Field::Value(value) = field else {
-            bytes.extend_from_slice(&(-1i32).to_be_bytes());
-            continue;
-        };
-        // A row has none of 2 GiB.
-        let size = i32::try_from(value.len()).unwrap_or(i32::MAX);
-        bytes.extend_from_slice(&size.to_be_bytes());
-        bytes.extend_from_slice(value);
-    }
-    bytes
-}
-
-/// Rows, each given as its fields in binary COPY, as Arrow.
-fn decoded(
-    table: &str,
-    columns: &[Column],
-    rows: impl Iterator<Item = Vec<u8>>,
-) -> Result<RecordBatch> {
-    let broken =
-        |error: forebay_pgcopy::DecodeError| ConnectorError::data(table, chain(&error).to_string());
-    let count = i16::try_from(columns.len());
-    let count = count.map_err(|_| ConnectorError::data(table, "too many columns".to_owned()))?;
-    let mut decoder = Decoder::without_header(columns);
-    for fields in rows {
-        decoder.push(&count.to_be_bytes()).map_err(broken)?;
-        decoder.push(&fields).map_err(broken)?;
-    }
-    Ok(decoder.take().map_err(broken)?.0)
-}
-
 fn cells<'a>(batch: &'a RecordBatch, columns: &[Column]) -> Result<Vec<Cells<'a>>> {
     let cells = batch.columns().iter().zip(columns);
     cells.map(|(array, column)| Cells::new(array.as_ref(), column)).collect()
-}
-
-/// Times in microseconds since 1970, as the values of a column.
-fn times(column: &Column, of: impl IntoIterator<Item = Option<i64>>) -> Result<ArrayRef> {
-    let (mut builder, mut text) = (Builder::new(column), Vec::new());
-    for at_us in of {
-        let Some(at_us) = at_us else {
-            builder.null();
-            continue;
-        };
-        text.clear();
-        write_timestamp(at_us, true, &mut text);
-        let written = builder.text(&String::from_utf8_lossy(&text));
-        written.map_err(|wanted| ConnectorError::data("the time of a commit", wanted))?;
-    }
-    Ok(builder.finish())
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use forebay_pgcopy::Column;
+use forebay_sdk::changes::decoded;
 use forebay_sdk::changes::feed::{Applied, FeedColumn, FeedStream};
 use forebay_sdk::changes::{Effect, NetChanges};
 use forebay_sdk::connector::Result;
@@ -23,15 +24,7 @@ pub(in super::super) const DELETED_AT: &str = "_deleted_at";
 /// # Errors
 /// Values of its type, as changes have them, cannot be stored.
 pub(super) fn column(table: &str, of: &FeedColumn) -> Result<Column> {
-    let FeedColumn { name, sql_type, .. } = of;
-    let wire = of.wire.clone().ok_or_else(|| {
-        ConnectorError::unsupported(
-            format!("{table}, column {name:?}: SQLite cannot store changes of {sql_type}"),
-            "change the type of the column, or read the table with `sync_mode: full_refresh`; \
-             a feed of an earlier version needs `--from-scratch`",
-        )
-    })?;
-    Ok(Column { name: name.clone(), sql_type: sql_type.clone(), wire, nullable: true })
+    decoded::column(table, of, "SQLite")
 }
 
 /// A table that changes are applied to.
