@@ -127,6 +127,7 @@ pub(super) struct WriteError {
 pub(super) enum Verb {
     Insert,
     Update,
+    Delete,
 }
 
 impl Verb {
@@ -134,6 +135,7 @@ impl Verb {
         match self {
             Self::Insert => ("insert", "documents"),
             Self::Update => ("update", "updates"),
+            Self::Delete => ("delete", "deletes"),
         }
     }
 }
@@ -150,68 +152,116 @@ pub(super) async fn write(
     range: Range<usize>,
     concern: Concern,
 ) -> Result<Vec<WriteError>> {
-    let command = command(verb, collection, documents, range.clone(), concern)?;
-    match server.run_raw(command).await? {
-        Ok(answer) => errors(collection, &answer, range.start),
-        // Some servers report nothing about single updates, which may safely be repeated. An insert
-        // may not.
-        Err(error)
-            if verb == Verb::Update
-                && code(&error).is_some_and(|code| !passes(code))
-                && range.len() > 1 =>
-        {
-            let mut failed = Vec::new();
-            for index in range {
-                let one =
-                    Box::pin(write(server, verb, collection, documents, index..index + 1, concern));
-                failed.extend(one.await?);
-            }
-            Ok(failed)
+    Command { verb, collection, concern, comment: None }.write(server, documents, range).await
+}
+
+/// A write command, but for its documents.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Command<'a> {
+    pub(super) verb: Verb,
+    pub(super) collection: &'a str,
+    pub(super) concern: Concern,
+    /// What the server lists it with.
+    pub(super) comment: Option<&'a str>,
+}
+
+impl Command<'_> {
+    /// Writes a range of documents or statements as one command, as [`write()`] does; updates as
+    /// several, if the server takes only a few at once.
+    pub(super) async fn write(
+        &self,
+        server: &Server,
+        documents: &Documents,
+        range: Range<usize>,
+    ) -> Result<Vec<WriteError>> {
+        let at_most = match self.verb {
+            Verb::Update => server.updates_max().await?.max(1),
+            Verb::Insert | Verb::Delete => range.len().max(1),
+        };
+        let mut failed = Vec::new();
+        for from in range.clone().step_by(at_most) {
+            let part = from..range.end.min(from.saturating_add(at_most));
+            failed.extend(self.write_at_once(server, documents, part).await?);
         }
-        Err(error) if code(&error) == Some(DUPLICATE_KEY) => Ok(vec![WriteError {
-            index: range.start,
-            code: DUPLICATE_KEY,
-            message: message(&error),
-        }]),
-        Err(error) => Err(refused(format!("write {collection}"), error)),
+        Ok(failed)
+    }
+
+    async fn write_at_once(
+        &self,
+        server: &Server,
+        documents: &Documents,
+        range: Range<usize>,
+    ) -> Result<Vec<WriteError>> {
+        let Self { verb, collection, .. } = *self;
+        match server.run_raw(self.encoded(documents, range.clone())?).await? {
+            Ok(answer) => errors(collection, &answer, range.start),
+            // Some servers report nothing about single updates, which may safely be repeated. An insert
+            // may not.
+            Err(error)
+                if verb == Verb::Update
+                    && code(&error).is_some_and(|code| !passes(code))
+                    && range.len() > 1 =>
+            {
+                let mut failed = Vec::new();
+                for index in range {
+                    let one = Box::pin(self.write_at_once(server, documents, index..index + 1));
+                    failed.extend(one.await?);
+                }
+                Ok(failed)
+            }
+            Err(error) if code(&error) == Some(DUPLICATE_KEY) => Ok(vec![WriteError {
+                index: range.start,
+                code: DUPLICATE_KEY,
+                message: message(&error),
+            }]),
+            Err(error) => Err(refused(format!("write {collection}"), error)),
+        }
+    }
+
+    fn encoded(&self, documents: &Documents, range: Range<usize>) -> Result<RawDocumentBuf> {
+        let Self { verb, collection, concern, comment } = *self;
+        let (name, field) = verb.names();
+        let concern = match concern {
+            Concern::Durable => doc! { "w": "majority", "j": true },
+            Concern::Passing => doc! { "w": 1 },
+        };
+        let mut head = doc! { name: collection, "ordered": false, "writeConcern": concern };
+        if let Some(comment) = comment {
+            head.insert("comment", comment);
+        }
+        let broken = |error: String| {
+            ConnectorError::data(collection, format!("a command could not be encoded: {error}"))
+        };
+        let mut bytes = head.to_vec().map_err(|error| broken(error.to_string()))?;
+        // The list precedes the zero byte that ends the head.
+        bytes.pop();
+        let mut list = Vec::new();
+        let begun = begin(&mut list);
+        for (at, index) in range.enumerate() {
+            append_document(&at.to_string(), documents.get(index), &mut list);
+        }
+        end(begun, &mut list).map_err(broken)?;
+        bytes.push(0x04);
+        bytes.extend_from_slice(field.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(&list);
+        bytes.push(0);
+        let size = i32::try_from(bytes.len()).map_err(|error| broken(error.to_string()))?;
+        if let Some(place) = bytes.get_mut(..4) {
+            place.copy_from_slice(&size.to_le_bytes());
+        }
+        RawDocumentBuf::from_bytes(bytes).map_err(|error| broken(error.to_string()))
     }
 }
 
-fn command(
-    verb: Verb,
-    collection: &str,
-    documents: &Documents,
-    range: Range<usize>,
-    concern: Concern,
-) -> Result<RawDocumentBuf> {
-    let (name, field) = verb.names();
-    let concern = match concern {
-        Concern::Durable => doc! { "w": "majority", "j": true },
-        Concern::Passing => doc! { "w": 1 },
-    };
-    let head = doc! { name: collection, "ordered": false, "writeConcern": concern };
-    let broken = |error: String| {
-        ConnectorError::data(collection, format!("a command could not be encoded: {error}"))
-    };
-    let mut bytes = head.to_vec().map_err(|error| broken(error.to_string()))?;
-    // The list precedes the zero byte that ends the head.
-    bytes.pop();
-    let mut list = Vec::new();
-    let begun = begin(&mut list);
-    for (at, index) in range.enumerate() {
-        append_document(&at.to_string(), documents.get(index), &mut list);
+/// The number of documents that a command found. What the server did not acknowledge is an error.
+pub(super) fn acknowledged(act: &str, answer: &Document) -> Result<i64> {
+    let failed = answer.get_array("writeErrors").is_ok_and(|errors| !errors.is_empty());
+    if failed || answer.contains_key("writeConcernError") {
+        return Err(ConnectorError::Busy { act: act.into(), source: answer.to_string().into() });
     }
-    end(begun, &mut list).map_err(broken)?;
-    bytes.push(0x04);
-    bytes.extend_from_slice(field.as_bytes());
-    bytes.push(0);
-    bytes.extend_from_slice(&list);
-    bytes.push(0);
-    let size = i32::try_from(bytes.len()).map_err(|error| broken(error.to_string()))?;
-    if let Some(place) = bytes.get_mut(..4) {
-        place.copy_from_slice(&size.to_le_bytes());
-    }
-    RawDocumentBuf::from_bytes(bytes).map_err(|error| broken(error.to_string()))
+    let found = answer.get_i32("n").map(i64::from).or_else(|_| answer.get_i64("n"));
+    found.map_err(|error| ConnectorError::Refused { act: act.into(), source: error.into() })
 }
 
 /// The errors of single documents in an answer.
@@ -274,9 +324,12 @@ mod tests {
         }
         let (first, all) = (COMMAND_ROWS_MAX, COMMAND_ROWS_MAX + 4);
         assert_eq!(documents.commands(), [0..first, first..first + 2, first + 2..all]);
-        let command = command(Verb::Insert, "c", &documents, 0..2, Concern::Passing).unwrap();
+        let (verb, concern) = (Verb::Insert, Concern::Passing);
+        let command = Command { verb, collection: "c", concern, comment: Some("why") };
+        let command = command.encoded(&documents, 0..2).unwrap();
         let list = command.get_array("documents").unwrap();
         assert_eq!(list.into_iter().count(), 2);
         assert_eq!(command.get_str("insert").unwrap(), "c");
+        assert_eq!(command.get_str("comment").unwrap(), "why");
     }
 }

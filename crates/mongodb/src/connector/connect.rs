@@ -10,9 +10,11 @@ use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Phase, Phases};
 use mongodb::Database;
-use mongodb::bson::{Document, RawDocumentBuf};
+use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
+use tokio::sync::OnceCell;
 
+use super::bulk::COMMAND_ROWS_MAX;
 use crate::settings::{Compression, Settings, Tls};
 use crate::{connect, error, server};
 
@@ -20,18 +22,23 @@ pub(super) use crate::error::{
     Answer, DUPLICATE_KEY, code, is_duplicate, is_not_found, is_not_implemented, message, passes,
 };
 
+/// Maximum number of updates of a command to FerretDB. Version 1 keeps one of its 100 connections to the database
+/// behind it for each update that found a document, until the command ends, and waits for ever if it has none left.
+const FERRET_UPDATES_MAX: usize = 20;
+
 /// A server, its connection settings, and the database. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     server: connect::Server,
     settings: Arc<Settings>,
+    updates_max: Arc<OnceCell<usize>>,
 }
 
 impl Server {
     /// Creates a client with these settings; sends nothing.
     pub(super) fn new(settings: &Settings) -> Self {
         let server = connect::Server::new(connection(settings));
-        Self { server, settings: Arc::new(settings.clone()) }
+        Self { server, settings: Arc::new(settings.clone()), updates_max: Arc::default() }
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -54,6 +61,22 @@ impl Server {
         let database = self.server.ping().await;
         phases.add(Phase::Connect, begun);
         Ok(database?)
+    }
+
+    /// What the server reports about itself, and whether it is FerretDB.
+    pub(super) async fn info(&self) -> Result<(Document, bool)> {
+        let info = self.run("read the version", doc! { "buildInfo": 1 }).await?;
+        let is_ferret = info.keys().any(|key| key.starts_with("ferretdb"));
+        Ok((info, is_ferret))
+    }
+
+    /// Maximum number of updates of a command.
+    pub(super) async fn updates_max(&self) -> Result<usize> {
+        let looked_up = self.updates_max.get_or_try_init(async || {
+            let (_, is_ferret) = self.info().await?;
+            Ok(if is_ferret { FERRET_UPDATES_MAX } else { COMMAND_ROWS_MAX })
+        });
+        looked_up.await.copied()
     }
 
     /// Runs a command and returns its answer.

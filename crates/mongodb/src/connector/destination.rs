@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
+use forebay_sdk::changes::feed::FeedTarget;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::TargetSettings;
@@ -32,6 +33,15 @@ impl MongoDestination {
     pub fn new(settings: &Settings) -> Self {
         Self { server: Server::new(settings), claims: Mutex::default() }
     }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The claims that are held now.
+    pub(super) fn held(&self) -> Vec<Arc<Held>> {
+        self.claims.lock().values().filter_map(Weak::upgrade).collect()
+    }
 }
 
 #[async_trait]
@@ -42,6 +52,10 @@ impl Destination for MongoDestination {
 
     fn form(&self) -> Form {
         Form::PlainRecords
+    }
+
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        Some(self)
     }
 
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {

@@ -66,6 +66,14 @@ impl Forms {
         }
     }
 
+    /// A moment in microseconds, as precise as it can be stored. Of a time that is no value of the source.
+    pub(super) fn storable(&self, us: i64) -> i64 {
+        match self.moments {
+            Moments::Text => us,
+            Moments::Date | Moments::Milliseconds => us.div_euclid(1_000).saturating_mul(1_000),
+        }
+    }
+
     /// How a column is changed, for the plan.
     pub(super) fn notes(&self, columns: &[Column]) -> Vec<String> {
         let is_moment = |wire: &Wire| matches!(wire, Wire::Timestamp | Wire::TimestampTz);
@@ -351,12 +359,7 @@ impl<'a> Field<'a> {
                 let end = document.len().saturating_sub(1);
                 out.extend_from_slice(document.get(4..end).unwrap_or_default());
             }
-            _ => {
-                begin(element::STRING, out);
-                out.extend_from_slice(&size(text.len() + 1)?);
-                out.extend_from_slice(text.as_bytes());
-                out.push(0);
-            }
+            _ => return append_text(name, text, out),
         }
         Ok(())
     }
@@ -425,12 +428,26 @@ pub(super) fn end(begun: usize, out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Appends an element that is a document, an array or a text.
+/// Appends an element that is a document.
 pub(super) fn append_document(name: &str, document: &[u8], out: &mut Vec<u8>) {
     out.push(element::DOCUMENT);
     out.extend_from_slice(name.as_bytes());
     out.push(0);
     out.extend_from_slice(document);
+}
+
+/// Appends an element that is a text.
+///
+/// # Errors
+/// It exceeds the size limit of a document.
+pub(super) fn append_text(name: &str, text: &str, out: &mut Vec<u8>) -> Result<(), String> {
+    out.push(element::STRING);
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+    out.extend_from_slice(&size(text.len() + 1)?);
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+    Ok(())
 }
 
 /// Appends the id of a row.

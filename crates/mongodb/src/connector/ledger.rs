@@ -34,7 +34,7 @@ use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Document, doc};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::bulk::{Concern, Documents, Verb, write};
+use super::bulk::{Concern, Documents, Verb, acknowledged, write};
 use super::connect::{Server, refused};
 use super::encode::Refused;
 use super::names::digits_of;
@@ -313,13 +313,7 @@ impl Ledger {
             "writeConcern": { "w": "majority", "j": true },
         };
         let act = format!("remove documents of {collection}");
-        let answer = self.server.run(&act, command).await?;
-        let failed = answer.get_array("writeErrors").is_ok_and(|errors| !errors.is_empty());
-        if failed || answer.contains_key("writeConcernError") {
-            return Err(ConnectorError::Busy { act, source: answer.to_string().into() });
-        }
-        let removed = answer.get_i32("n").map(i64::from).or_else(|_| answer.get_i64("n"));
-        removed.map_err(|error| ConnectorError::Refused { act, source: error.into() })
+        acknowledged(&act, &self.server.run(&act, command).await?)
     }
 }
 
@@ -343,7 +337,8 @@ fn entry(document: &Document) -> Result<Entry> {
     })
 }
 
-fn text<'a>(document: &'a Document, field: &str) -> Result<&'a str> {
+/// A field of a record of ours that is a text.
+pub(super) fn text<'a>(document: &'a Document, field: &str) -> Result<&'a str> {
     document.get_str(field).map_err(|error| ConnectorError::Refused {
         act: "read the ledger".into(),
         source: error.into(),

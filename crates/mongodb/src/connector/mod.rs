@@ -8,6 +8,7 @@
 //! | `decode`, `encode` | values between BSON and columns |
 //! | `infer`, `ranges`, `order`, `source`, `stream` | reading collections |
 //! | `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | writing collections |
+//! | `feed` | changes of another database |
 //!
 //! Only features of a single server, which has no transactions, are used. Nevertheless:
 //!
@@ -30,6 +31,7 @@ mod decode;
 mod destination;
 mod encode;
 mod extjson;
+mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod infer;

@@ -46,9 +46,8 @@ impl MongoSource {
 
 /// A description of the server that answered.
 pub(super) async fn answer(server: &Server) -> Result<String> {
-    let info = server.run("read the version", doc! { "buildInfo": 1 }).await?;
+    let (info, is_ferret) = server.info().await?;
     let version = info.get_str("version").unwrap_or("of an unknown version");
-    let is_ferret = info.keys().any(|key| key.starts_with("ferretdb"));
     let maker = if is_ferret { " (FerretDB)" } else { "" };
     Ok(format!("MongoDB {version}{maker}: {}", server.name().await?))
 }

@@ -36,18 +36,33 @@ pub(super) fn upsert(
 ) -> Result<(), String> {
     append_document("q", key, out);
     if sets {
-        let mut update = Vec::new();
-        let begun = begin(&mut update);
-        append_document("$set", document, &mut update);
-        end(begun, &mut update)?;
-        append_document("u", &update, out);
+        append_set(document, out)?;
     } else {
         append_document("u", document, out);
     }
-    let rest = mongodb::bson::rawdoc! { "upsert": true };
-    let rest = rest.as_bytes();
-    out.extend_from_slice(rest.get(4..rest.len().saturating_sub(1)).unwrap_or_default());
+    append_elements(mongodb::bson::rawdoc! { "upsert": true }.as_bytes(), out);
     Ok(())
+}
+
+/// Appends to a statement that the fields of a document are set.
+pub(super) fn append_set(fields: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let mut update = Vec::new();
+    let begun = begin(&mut update);
+    append_document("$set", fields, &mut update);
+    end(begun, &mut update)?;
+    append_document("u", &update, out);
+    Ok(())
+}
+
+/// Appends the elements of a document.
+pub(super) fn append_elements(document: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(document.get(4..document.len().saturating_sub(1)).unwrap_or_default());
+}
+
+/// The id of a document.
+pub(super) fn id_of(document: &RawDocument) -> Result<RawBsonRef<'_>> {
+    let id = document.get("_id").map_err(|error| broken(error.to_string()))?;
+    id.ok_or_else(|| broken("it has no id".to_owned()))
 }
 
 /// A document without its id, which an update may not set.

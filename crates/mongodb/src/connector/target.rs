@@ -16,16 +16,17 @@ use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::{TargetSettings, WriteMode};
+use forebay_sdk::settings::{FeedForm, TargetSettings, WriteMode};
 use futures_util::TryStreamExt as _;
 use mongodb::bson::raw::RawDocument;
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{Collection, IndexModel};
 
 use super::claim::Held;
 use super::connect::{Server, is_not_found, is_not_implemented, refused};
 use super::decode::{Decoder, How, shown_id};
 use super::encode::Forms;
+use super::feed::DELETED_AT;
 use super::ledger::{Entry, Known, Ledger};
 use super::names::{self, OURS, digits_of};
 use super::writer::MongoWriter;
@@ -178,6 +179,38 @@ pub(super) async fn drop_collection(server: &Server, name: &str) -> Result<()> {
     }
 }
 
+/// The indexes of a collection; none if it does not exist.
+pub(super) async fn indexes(server: &Server, name: &str) -> Result<Vec<IndexModel>> {
+    let act = |error| refused(format!("list the indexes of {name}"), error);
+    match server.database().await?.collection::<Document>(name).list_indexes().await {
+        Ok(found) => found.try_collect().await.map_err(act),
+        Err(error) if is_not_found(&error) => Ok(Vec::new()),
+        Err(error) => Err(act(error)),
+    }
+}
+
+/// Whether an index makes a key of these fields unique in a whole collection.
+pub(super) fn is_unique_of(index: &IndexModel, key: &[String]) -> bool {
+    let wanted: HashSet<&str> = key.iter().map(String::as_str).collect();
+    let options = index.options.as_ref();
+    let is_unique = options.and_then(|options| options.unique).unwrap_or(false);
+    let is_whole = options.is_none_or(|options| options.partial_filter_expression.is_none());
+    let keys: HashSet<&str> = index.keys.keys().map(String::as_str).collect();
+    is_unique && is_whole && keys == wanted
+}
+
+/// Creates a unique index of a key.
+pub(super) async fn create_key(server: &Server, collection: &str, key: &[String]) -> Result<()> {
+    let keys: Document = key.iter().map(|name| (name.clone(), Bson::Int32(1))).collect();
+    let name = format!("forebay_{}", digits_of(&[&key.join(",")]));
+    let command = doc! {
+        "createIndexes": collection,
+        "indexes": [{ "key": keys, "name": name, "unique": true }],
+    };
+    let act = format!("create a unique index of {collection} for its key");
+    server.run(&act, command).await.map(drop)
+}
+
 impl Shared {
     /// The collection that a unit's documents are written to.
     pub(super) fn destination(&self, load: &str) -> String {
@@ -211,31 +244,14 @@ impl Shared {
         Ok(!names.map_err(|error| refused("list the collections", error))?.is_empty())
     }
 
-    async fn indexes(&self, name: &str) -> Result<Vec<IndexModel>> {
-        let act = |error| refused(format!("list the indexes of {name}"), error);
-        match self.collection(name).await?.list_indexes().await {
-            Ok(found) => found.try_collect().await.map_err(act),
-            Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(act(error)),
-        }
-    }
-
     /// Whether a unique index is missing that an upsert needs to find documents.
     async fn lacks_key(&self) -> Result<bool> {
-        if self.settings.write_mode != WriteMode::Upsert || self.settings.primary_key == ["_id"] {
+        let key = &self.settings.primary_key;
+        if self.settings.write_mode != WriteMode::Upsert || *key == ["_id"] {
             return Ok(false);
         }
-        let wanted: HashSet<&str> = self.settings.primary_key.iter().map(String::as_str).collect();
-        let indexes = self.indexes(&self.collection).await?;
-        let is_it = |index: &IndexModel| {
-            let options = index.options.as_ref();
-            let is_unique = options.and_then(|options| options.unique).unwrap_or(false);
-            let is_whole =
-                options.is_none_or(|options| options.partial_filter_expression.is_none());
-            let keys: HashSet<&str> = index.keys.keys().map(String::as_str).collect();
-            is_unique && is_whole && keys == wanted
-        };
-        Ok(!indexes.iter().any(is_it))
+        let indexes = indexes(&self.server, &self.collection).await?;
+        Ok(!indexes.iter().any(|index| is_unique_of(index, key)))
     }
 
     async fn plan(&self) -> Result<Vec<String>> {
@@ -294,17 +310,7 @@ impl Shared {
         if !self.lacks_key().await? {
             return Ok(());
         }
-        let mut keys = Document::new();
-        for name in &self.settings.primary_key {
-            keys.insert(name.clone(), 1);
-        }
-        let name = format!("forebay_{}", digits_of(&[&self.settings.primary_key.join(",")]));
-        let command = doc! {
-            "createIndexes": &self.collection,
-            "indexes": [{ "key": keys, "name": name, "unique": true }],
-        };
-        let act = format!("create a unique index of {} for its key", self.collection);
-        self.server.run(&act, command).await.map(drop)
+        create_key(&self.server, &self.collection, &self.settings.primary_key).await
     }
 
     async fn finish(&self, load: &Load) -> Result<()> {
@@ -354,10 +360,17 @@ impl Shared {
 
     /// Gives the loaded collection the indexes of the old one.
     async fn copy_indexes(&self, next: &str) -> Result<()> {
-        let there = self.indexes(&self.collection).await?;
+        let there = indexes(&self.server, &self.collection).await?;
         let others = there
             .into_iter()
-            .filter(|index| index.keys.len() != 1 || !index.keys.contains_key("_id"));
+            .filter(|index| index.keys.len() != 1 || !index.keys.contains_key("_id"))
+            .map(|mut index| {
+                // The server's own: some servers report one, and refuse it.
+                if let Some(options) = &mut index.options {
+                    options.version = None;
+                }
+                index
+            });
         let others: Vec<IndexModel> = others.collect();
         if others.is_empty() {
             return Ok(());
@@ -379,7 +392,12 @@ impl Shared {
             projection.insert(column.name.clone(), 1);
         }
         let find = self.collection(&self.collection).await?;
-        let mut found = find.find(doc! {}).projection(projection).await.map_err(act)?;
+        let is_live = match self.settings.feed {
+            // Rows that were deleted at the source do not count.
+            FeedForm::Mark => doc! { DELETED_AT: Bson::Null },
+            FeedForm::Apply | FeedForm::Log => doc! {},
+        };
+        let mut found = find.find(is_live).projection(projection).await.map_err(act)?;
         let mut reader = Reader::new(&self.columns, self.forms.json);
         while found.advance().await.map_err(act)? {
             reader.add(&self.collection, found.current())?;

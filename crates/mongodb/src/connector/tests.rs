@@ -1,6 +1,7 @@
 //! A server of MongoDB's protocol passes the acceptance suite in both directions, and what is particular
 //! to it.
 
+mod feeds;
 mod reading;
 mod values;
 mod writing;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use forebay_sdk::connector::{Destination, Source};
 use forebay_sdk::settings::StreamSettings;
-use mongodb::bson::{Document, doc};
+use mongodb::bson::{Bson, Document, doc};
 use serde_json::{Value, json};
 
 use super::{MongoDestination, MongoSource};

@@ -21,7 +21,7 @@ use forebay_sdk::connector::{LedgerEntry, Load, Result, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::Phase;
-use forebay_sdk::settings::{OnDataError, WriteMode};
+use forebay_sdk::settings::{FeedForm, OnDataError, WriteMode};
 use forebay_sdk::values::write::json_rows;
 use mongodb::bson::{RawDocumentBuf, doc};
 
@@ -29,9 +29,10 @@ use super::bulk::{
     COMMAND_ROWS_MAX, COMMAND_SIZE_MAX, Concern, Documents, Verb, WriteError, write,
 };
 use super::connect::{DUPLICATE_KEY, refused};
-use super::encode::{Field, Refused, append_document, append_id};
+use super::encode::{Field, Refused, append_document, append_id, append_text};
+use super::feed::{COPIED, OPERATION};
 use super::ledger::Ids;
-use super::statement::{broken, key, raw, upsert, without_id};
+use super::statement::{append_elements, broken, key, raw, upsert, without_id};
 use super::target::{Reader, Shared, drop_collection};
 
 /// Maximum number of bytes of documents that wait in memory.
@@ -161,6 +162,8 @@ impl MongoWriter {
             }
         }
         let id = self.ids.row(self.rows);
+        // The rows that a log begins with.
+        let is_logged = settings.feed == FeedForm::Log && settings.write_mode == WriteMode::Replace;
         self.held.add(|out| {
             if !is_upsert && !has_own_id {
                 append_id(&id, out);
@@ -168,7 +171,11 @@ impl MongoWriter {
             fields.iter().try_for_each(|field| {
                 let appended = field.append(row, out);
                 appended.map_err(|found| format!("column {:?}: {found}", field.name()))
-            })
+            })?;
+            match is_logged {
+                true => append_text(OPERATION, COPIED, out),
+                false => Ok(()),
+            }
         })
     }
 
@@ -233,9 +240,8 @@ impl MongoWriter {
             let number = self.staged + index as u64;
             let id = doc! { "_id": i64::try_from(number).unwrap_or(i64::MAX) };
             let id = id.to_vec().map_err(|error| broken(error.to_string()))?;
-            let id = id.get(4..id.len().saturating_sub(1)).unwrap_or_default();
             let added = wrapped.add(|out| {
-                out.extend_from_slice(id);
+                append_elements(&id, out);
                 append_document("d", held.get(index), out);
                 Ok(())
             });

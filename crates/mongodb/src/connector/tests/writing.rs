@@ -1,5 +1,6 @@
 //! What is particular to writing.
 
+use super::*;
 use arrow::array::RecordBatch;
 use forebay_pgcopy::Column;
 use forebay_sdk::acceptance::{self, Capabilities, Lacks};
@@ -9,9 +10,6 @@ use forebay_sdk::run::Context;
 use forebay_sdk::settings::{LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode};
 use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::types;
-use mongodb::bson::Bson;
-
-use super::*;
 
 fn target(into: &str, write_mode: WriteMode) -> TargetSettings {
     TargetSettings {
