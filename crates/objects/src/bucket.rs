@@ -47,6 +47,12 @@ impl Bucket {
         &*self.store
     }
 
+    /// The store of the whole bucket, to keep.
+    #[cfg(feature = "delta")]
+    pub(crate) fn shared(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.store)
+    }
+
     /// The prefix.
     #[must_use]
     pub fn prefix(&self) -> &Key {

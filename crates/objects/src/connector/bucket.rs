@@ -72,6 +72,7 @@ impl BucketStore {
             Room::Next => own("next"),
             Room::Dead => own("dead"),
             Room::Staging => own("staging"),
+            Room::Segments => own("segments"),
         }
     }
 

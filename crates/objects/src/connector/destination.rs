@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
+use forebay_sdk::changes::feed::{Feed, FeedStream, FeedTarget, FeedWriter};
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
-use forebay_sdk::settings::{Evolves, NewColumn, RemovedColumn, TargetSettings, WriteMode};
+use forebay_sdk::settings::{
+    Evolves, FeedForm, NewColumn, RemovedColumn, TargetSettings, WriteMode,
+};
 
 use super::bucket::BucketStore;
 use super::disk::Disk;
+use super::feed::{self, CopyTarget};
 use super::format::Layout;
 use super::ledger::directory_name;
 use super::location::{At, Location};
@@ -52,10 +56,14 @@ impl FileDestination {
     }
 
     fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
-        let directory = directory_name(&target.into)?;
+        self.directory(&directory_name(&target.into)?)
+    }
+
+    /// The store of a directory of this name.
+    fn directory(&self, directory: &str) -> Result<Arc<dyn Store>> {
         match self.at.place()? {
-            Location::Disk(path, within) => Ok(Arc::new(Disk::new(&path, &directory, within))),
-            Location::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
+            Location::Disk(path, within) => Ok(Arc::new(Disk::new(&path, directory, within))),
+            Location::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, directory))),
         }
     }
 }
@@ -69,6 +77,10 @@ impl Destination for FileDestination {
 
     fn form(&self) -> Form {
         Form::PlainRecords
+    }
+
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        Some(self)
     }
 
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
@@ -101,6 +113,51 @@ impl Destination for FileDestination {
             ));
         }
         let layout = Arc::clone(&self.layout);
-        Ok(Arc::new(FileTarget::open(store, layout, target, columns, context).await?))
+        let open = async |columns: &[Column]| {
+            FileTarget::open(store, layout, target, columns, context).await
+        };
+        // Only the copy of a feed replaces what is there and is a log.
+        if target.feed == FeedForm::Log && target.write_mode == WriteMode::Replace {
+            return Ok(Arc::new(CopyTarget::open(&target.stream, columns, open).await?));
+        }
+        Ok(Arc::new(open(columns).await?))
+    }
+}
+
+#[async_trait]
+impl FeedTarget for FileDestination {
+    fn forms(&self) -> &'static [FeedForm] {
+        &[FeedForm::Log]
+    }
+
+    fn check(&self, streams: &[FeedStream], _form: FeedForm) -> Result<()> {
+        feed::check(streams)
+    }
+
+    async fn feed(&self, pipeline: &str) -> Result<Option<Feed>> {
+        feed::feed(&*self.directory(&feed::directory(pipeline)?)?, pipeline).await
+    }
+
+    async fn record(
+        &self,
+        pipeline: &str,
+        before: Option<&Feed>,
+        feed: Option<&Feed>,
+    ) -> Result<()> {
+        let store = self.directory(&feed::directory(pipeline)?)?;
+        feed::record(&*store, pipeline, before, feed).await
+    }
+
+    async fn open(
+        &self,
+        pipeline: &str,
+        feed: &Feed,
+        targets: &[TargetSettings],
+    ) -> Result<Box<dyn FeedWriter>> {
+        let store = self.directory(&feed::directory(pipeline)?)?;
+        let stream = |target: &TargetSettings| Ok((self.store(target)?, target.clone()));
+        let streams = targets.iter().map(stream).collect::<Result<Vec<_>>>()?;
+        let layout = Arc::clone(&self.layout);
+        feed::open(store, layout, pipeline, feed, streams).await
     }
 }

@@ -68,12 +68,13 @@ impl Rooms {
             Room::Next => self.own.join("next"),
             Room::Dead => self.own.join("dead"),
             Room::Staging => self.own.join("staging"),
+            Room::Segments => self.own.join("segments"),
         }
     }
 
     /// Checks that no directory that is written to is a link to another place.
     fn check(&self) -> Result<()> {
-        let rooms = [Room::Shown, Room::Next, Room::Dead, Room::Staging];
+        let rooms = [Room::Shown, Room::Next, Room::Dead, Room::Staging, Room::Segments];
         if !self.within.is_bounded() {
             return Ok(());
         }
@@ -94,7 +95,7 @@ fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connector
 }
 
 /// Creates a directory and its parents, each durable in its parent.
-fn create_directory(path: &Path) -> Result<()> {
+pub(super) fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }

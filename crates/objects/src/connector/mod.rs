@@ -8,8 +8,10 @@
 //! | `parquet`, `csv`, `ndjson` | the formats |
 //! | `source` | reads files |
 //! | `destination`, `target`, `writer` | writes files |
+//! | `feed` | writes changes as files |
 //! | `ledger`, `damage` | which files are valid, and whether it agrees with those that exist |
 //! | `store`, `disk`, `bucket` | storing the files of a destination |
+//! | `delta` | writes Delta tables, with the feature `delta` |
 //!
 //! A written directory contains only files of complete, committed units. The ledger
 //! (`_forebay/STREAM/ledger.json`) guarantees exactly-once delivery:
@@ -17,10 +19,15 @@
 
 mod bucket;
 mod compress;
+mod conform;
 mod csv;
 mod damage;
+mod dead;
+#[cfg(feature = "delta")]
+mod delta;
 mod destination;
 mod disk;
+mod feed;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -28,7 +35,6 @@ mod ledger;
 mod list;
 mod location;
 mod ndjson;
-mod number;
 mod opened;
 mod parquet;
 mod settings;
@@ -48,9 +54,9 @@ use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettin
 use forebay_sdk::settings::{Evolves, Reach, Within};
 
 pub use settings::{
-    Compression, CsvDestination, CsvSource, Delimiter, FileSettings, NamedProfile,
-    NdjsonDestination, NdjsonSource, ParquetCompression, ParquetDestination, ParquetSource,
-    S3Settings, in_environment,
+    Compression, CsvDestination, CsvSource, Delimiter, DeltaDestination, FileSettings,
+    NamedProfile, NdjsonDestination, NdjsonSource, ParquetCompression, ParquetDestination,
+    ParquetSource, S3Settings, in_environment,
 };
 
 /// A source of files of one format.
@@ -99,6 +105,27 @@ macro_rules! connector {
         }
     };
 }
+
+connector!(DeltaDestination);
+
+impl DestinationSettings for DeltaDestination {
+    #[cfg(feature = "delta")]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(delta::DeltaTables::new(self))
+    }
+
+    #[cfg(not(feature = "delta"))]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(forebay_sdk::absent::Absent("delta"))
+    }
+
+    fn evolves(&self) -> Evolves {
+        EVOLVES_TABLE
+    }
+}
+
+/// Columns of a Delta table are added, never changed: files have no others.
+const EVOLVES_TABLE: Evolves = Evolves { on_replace: true, ..destination::EVOLVES };
 
 source!(ParquetSource, |_settings| parquet::ParquetFormat);
 source!(CsvSource, |settings| csv::CsvFormat::new(settings));

@@ -292,6 +292,28 @@ pub struct ParquetDestination {
     pub row_group_size: ByteSize,
 }
 
+/// Delta tables as a destination.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeltaDestination {
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's table is a subdirectory with its name.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How pages are compressed.
+    #[serde(default)]
+    pub compression: ParquetCompression,
+    /// Size of a row group in bytes. Each unit that is being written holds one in memory.
+    #[serde(default = "row_group_size")]
+    #[schemars(with = "String")]
+    pub row_group_size: ByteSize,
+}
+
 /// CSV files as a destination.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -347,7 +369,11 @@ macro_rules! at {
                 At::Named(self.path.clone(), Box::new(self.s3.clone()), self.within.clone())
             }
         }
+    )*};
+}
 
+macro_rules! file_settings {
+    ($($settings:ty),*) => {$(
         impl FileSettings for $settings {
             fn s3(&mut self) -> &mut S3Settings {
                 &mut self.s3
@@ -357,3 +383,14 @@ macro_rules! at {
 }
 
 at!(ParquetSource, CsvSource, NdjsonSource, ParquetDestination, CsvDestination, NdjsonDestination);
+#[cfg(feature = "delta")]
+at!(DeltaDestination);
+file_settings!(
+    ParquetSource,
+    CsvSource,
+    NdjsonSource,
+    ParquetDestination,
+    DeltaDestination,
+    CsvDestination,
+    NdjsonDestination
+);

@@ -59,6 +59,8 @@ pub(super) enum Room {
     Dead,
     /// Files that are being written.
     Staging,
+    /// Parts of the ledger of a feed.
+    Segments,
 }
 
 /// A file that is being written. If it is dropped before it is published, it is removed.

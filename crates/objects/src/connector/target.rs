@@ -22,7 +22,9 @@ use forebay_sdk::run::Context;
 use forebay_sdk::settings::{NewColumn, RemovedColumn, TargetSettings, WriteMode};
 use tokio::sync::Mutex;
 
+use super::conform::conform;
 use super::damage::{self, Unlisted};
+use super::feed::is_log;
 use super::format::{Layout, Part, Reading};
 use super::ledger::{self, Ledger, PartFile, file_name};
 use super::location::{Listed, Location};
@@ -229,6 +231,11 @@ impl Shared {
         &self.settings.stream
     }
 
+    /// A batch with the columns of the target, of their types.
+    pub(super) fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        conform(self.stream(), batch, &self.chosen, &self.columns, &self.schema)
+    }
+
     /// Replaces the ledger by the result of `change`, or leaves it unchanged.
     async fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> Result<T>) -> Result<T> {
         let mut known = self.ledger.lock().await;
@@ -347,7 +354,8 @@ impl Shared {
         let shown = self.store.list(Room::Shown).await?;
         let foreign = shown.iter().find(|file| {
             let is_hidden = file.name.starts_with(['.', '_']);
-            !is_hidden && !ledger::is_ours(&file.name) && file.name.ends_with(&ending)
+            let is_ours = ledger::is_ours(&file.name) || is_log(&file.name);
+            !is_hidden && !is_ours && file.name.ends_with(&ending)
         });
         match foreign {
             Some(file) => Err(ConnectorError::unsupported(

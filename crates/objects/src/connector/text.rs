@@ -13,11 +13,11 @@ use flate2::read::MultiGzDecoder;
 use forebay_pgcopy::column::schema;
 use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::number::{is_changed_by_float, is_float, is_numeric, is_plain};
 use forebay_sdk::values::read::{Builder, Wanted};
 use forebay_sdk::values::{time, types};
 
 use super::format::Reading;
-use super::number::{is_changed_by_float, is_float, is_numeric, is_plain};
 use super::opened::Opened;
 use super::settings::Compression;
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use forebay_sdk::batch::{Batch, DeadRow, Rows};
+use forebay_sdk::batch::{Batch, Rows};
 use forebay_sdk::bridge::blocking;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::Phase;
 
+use super::dead::DeadLetters;
 use super::format::Encode;
 use super::ledger::{PartFile, file_name};
 use super::store::{Room, Staged};
@@ -26,8 +26,7 @@ pub(super) struct FileWriter {
     /// What is moved to the encoding thread, and back.
     encoding: Option<Encoding>,
     file: Option<Box<dyn Staged>>,
-    dead: Option<Box<dyn Staged>>,
-    dead_rows: u64,
+    dead: DeadLetters,
 }
 
 struct Encoding {
@@ -43,14 +42,15 @@ impl FileWriter {
             hasher: Hasher::new(&shared.columns)?,
             out: Vec::new(),
         };
+        let name = file_name(load, &unit.name, &shared.layout.ending());
+        let stem = name.split_once('.').map_or(&*name, |(stem, _)| stem);
         Ok(Self {
             shared: Arc::clone(shared),
             load: load.clone(),
-            name: file_name(load, &unit.name, &shared.layout.ending()),
+            dead: DeadLetters::new(stem),
+            name,
             encoding: Some(encoding),
             file: None,
-            dead: None,
-            dead_rows: 0,
         })
     }
 
@@ -89,55 +89,12 @@ impl FileWriter {
         self.shared.context.phases.add(Phase::Flush, begun);
         Ok(())
     }
-
-    async fn bury(&mut self, rows: &[DeadRow]) -> Result<()> {
-        self.dead_rows += rows.len() as u64;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let mut lines = Vec::new();
-        for row in rows {
-            serde_json::to_writer(&mut lines, row).map_err(|error| ConnectorError::Refused {
-                act: "encode a dead letter".into(),
-                source: error.into(),
-            })?;
-            lines.push(b'\n');
-        }
-        let dead = match &mut self.dead {
-            Some(dead) => dead,
-            None => {
-                let name = dead_name(&self.name);
-                self.dead.insert(self.shared.store.stage(Room::Dead, &name).await?)
-            }
-        };
-        dead.write(&mut lines).await
-    }
-}
-
-/// The name of the dead letters of a file.
-fn dead_name(name: &str) -> String {
-    let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
-    format!("{stem}.dead.ndjson")
-}
-
-/// A batch with the columns of the target, of their types.
-fn conform(batch: &RecordBatch, shared: &Shared) -> Result<RecordBatch> {
-    let batch = shared.chosen.batch(shared.stream(), batch)?;
-    let mut arrays = batch.columns().to_vec();
-    for (array, column) in arrays.iter_mut().zip(&*shared.columns) {
-        *array = forebay_sdk::cast::exact(array, &column.wire.data_type()).map_err(|found| {
-            ConnectorError::data(format!("{}, column {:?}", shared.stream(), column.name), found)
-        })?;
-    }
-    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let batch = RecordBatch::try_new_with_options(Arc::clone(&shared.schema), arrays, &options);
-    batch.map_err(|error| ConnectorError::data(shared.stream(), error.to_string()))
 }
 
 #[async_trait]
 impl UnitWriter for FileWriter {
     async fn write(&mut self, batch: Batch) -> Result<()> {
-        self.bury(&batch.dead).await?;
+        self.dead.add(&*self.shared.store, &batch.dead).await?;
         let Rows::Records(records) = &batch.rows else {
             return Err(ConnectorError::unsupported(
                 "files cannot store the tuples of binary COPY",
@@ -148,7 +105,7 @@ impl UnitWriter for FileWriter {
         // It covers the columns that are left out, too.
         let hash = batch.hash.filter(|_| !shared.chosen.is_partial());
         self.encode(move |encoding| {
-            let records = conform(&records, &shared)?;
+            let records = shared.conform(&records)?;
             encoding.encode.write(&records, &mut encoding.out)?;
             match hash {
                 Some(hash) => encoding.hasher.add_hashed(hash),
@@ -170,13 +127,9 @@ impl UnitWriter for FileWriter {
         let Some(encoding) = &self.encoding else { return Err(ConnectorError::Stopped) };
         let content = encoding.hasher.content();
         let begun = Instant::now();
-        let dead = match self.dead.take() {
-            Some(dead) => {
-                let bytes = dead.publish().await?;
-                Some(PartFile { name: dead_name(&self.name), rows: self.dead_rows, bytes })
-            }
-            None => None,
-        };
+        let dead_rows = self.dead.rows();
+        let dead = self.dead.publish().await?;
+        let dead = dead.map(|(name, bytes)| PartFile { name, rows: dead_rows, bytes });
         // A unit without rows has no file: see `columns_only` of the target.
         let file = match self.file.take().filter(|_| rows > 0) {
             Some(file) => {
@@ -186,7 +139,7 @@ impl UnitWriter for FileWriter {
             None => None,
         };
         let hash = content.to_string();
-        let entry = LedgerEntry { rows, dead: self.dead_rows, hash, ..entry };
+        let entry = LedgerEntry { rows, dead: dead_rows, hash, ..entry };
         let committed = self.shared.commit(&self.load, entry, file, dead).await;
         self.shared.context.phases.add(Phase::Commit, begun);
         committed

@@ -11,6 +11,8 @@ use forebay_pgcopy::{Column, Wire};
 
 pub(super) use read::ParquetFormat;
 pub(super) use write::ParquetLayout;
+#[cfg(feature = "delta")]
+pub(super) use write::{failed, properties};
 
 /// Whether values are stored as text.
 fn is_kept_as_text(wire: &Wire) -> bool {

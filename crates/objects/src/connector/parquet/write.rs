@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringBuilder};
 use arrow::datatypes::{Schema, SchemaRef};
+use forebay_base::ByteSize;
 use forebay_pgcopy::Column;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::values::write::Cells;
@@ -42,24 +43,33 @@ struct ParquetEncode {
 
 impl ParquetLayout {
     pub(in super::super) fn new(settings: &ParquetDestination) -> Self {
-        let compression = match settings.compression {
-            ParquetCompression::Snappy => Compression::SNAPPY,
-            ParquetCompression::Zstd => Compression::ZSTD(ZstdLevel::default()),
-            ParquetCompression::Lz4 => Compression::LZ4_RAW,
-            ParquetCompression::None => Compression::UNCOMPRESSED,
-        };
-        let size = settings.row_group_size.0.max(ROW_GROUP_SIZE_MIN);
-        let properties = WriterProperties::builder()
-            .set_compression(compression)
-            .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_dictionary_page_size_limit(DICTIONARY_SIZE_MAX)
-            .set_statistics_truncate_length(Some(STATISTICS_SIZE_MAX))
-            .set_max_row_group_bytes(Some(usize::try_from(size).unwrap_or(usize::MAX)))
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
-            .build();
-        Self { properties }
+        Self { properties: properties(settings.compression, settings.row_group_size) }
     }
+}
+
+/// How files are written.
+///
+/// * `row_group_size`: in bytes.
+pub(in super::super) fn properties(
+    compression: ParquetCompression,
+    row_group_size: ByteSize,
+) -> WriterProperties {
+    let compression = match compression {
+        ParquetCompression::Snappy => Compression::SNAPPY,
+        ParquetCompression::Zstd => Compression::ZSTD(ZstdLevel::default()),
+        ParquetCompression::Lz4 => Compression::LZ4_RAW,
+        ParquetCompression::None => Compression::UNCOMPRESSED,
+    };
+    let size = row_group_size.0.max(ROW_GROUP_SIZE_MIN);
+    WriterProperties::builder()
+        .set_compression(compression)
+        .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_dictionary_page_size_limit(DICTIONARY_SIZE_MAX)
+        .set_statistics_truncate_length(Some(STATISTICS_SIZE_MAX))
+        .set_max_row_group_bytes(Some(usize::try_from(size).unwrap_or(usize::MAX)))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
+        .build()
 }
 
 impl Layout for ParquetLayout {
@@ -99,7 +109,7 @@ impl Layout for ParquetLayout {
 }
 
 /// An encoding error. Nothing is written to disk here.
-fn failed(error: ParquetError) -> ConnectorError {
+pub(in super::super) fn failed(error: ParquetError) -> ConnectorError {
     ConnectorError::Refused { act: "encode rows as Parquet".into(), source: error.into() }
 }
 

@@ -36,13 +36,13 @@ use super::super::{
 use super::{chain, fill, passes, stream};
 
 /// A server with one empty bucket; it ends with the test.
-struct S3 {
+pub(in crate::connector) struct S3 {
     dir: TempDir,
     endpoint: String,
 }
 
 impl S3 {
-    async fn start() -> Self {
+    pub(in crate::connector) async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("bucket")).unwrap();
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(dir.path()).unwrap());
@@ -54,7 +54,7 @@ impl S3 {
     }
 
     /// Settings of a connector for a prefix here.
-    fn settings(&self, prefix: &str, secret: &str) -> Value {
+    pub(in crate::connector) fn settings(&self, prefix: &str, secret: &str) -> Value {
         json!({
             "path": format!("s3://bucket/{prefix}"),
             "s3": {

@@ -37,6 +37,11 @@ impl Fault {
         Self::at(usize::MAX)
     }
 
+    /// After this step.
+    pub(super) fn after(at: usize) -> Self {
+        Self { is_after: true, ..Self::at(at) }
+    }
+
     /// Before this step.
     pub(super) fn at(at: usize) -> Self {
         Self { at, is_after: false, steps: Arc::default() }
@@ -55,9 +60,17 @@ impl Fault {
 }
 
 /// A disk that is taken away.
-struct Faulty {
+pub(super) struct Faulty {
     disk: Disk,
     fault: Fault,
+}
+
+impl Faulty {
+    /// A directory below a path.
+    pub(super) fn store(path: &std::path::Path, directory: &str, fault: &Fault) -> Arc<dyn Store> {
+        let disk = Disk::new(path, directory, Default::default());
+        Arc::new(Self { disk, fault: fault.clone() })
+    }
 }
 
 struct FaultyFile {
@@ -184,10 +197,7 @@ impl Trial {
     }
 
     fn store(&self, fault: &Fault) -> Arc<dyn Store> {
-        Arc::new(Faulty {
-            disk: Disk::new(&self.path, "t", Default::default()),
-            fault: fault.clone(),
-        })
+        Faulty::store(&self.path, "t", fault)
     }
 
     /// Starts the load, or continues it, until it is finished.

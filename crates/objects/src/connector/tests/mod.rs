@@ -1,7 +1,8 @@
 //! Files pass the acceptance suite, and what is particular to them.
 
-mod bucket;
+pub(in crate::connector) mod bucket;
 mod damage;
+mod feed;
 mod interrupted;
 mod numbers;
 mod sources;
