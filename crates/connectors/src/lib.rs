@@ -4,13 +4,17 @@
 //! |---|---|---|
 //! | `postgres` | yes | yes |
 //! | `mongodb` | yes | yes |
+//! | `mysql` | yes | |
 //! | `sqlite` | yes | yes |
 //! | `parquet`, `csv`, `ndjson` | yes | yes |
-//! | `forebay` | yes | |
+//! | `delta` | | yes |
+//! | `forebay` | yes | changes |
+//! | `http-json` | yes | |
 //!
 //! Each of them implements the traits of [`forebay_sdk`]; [`registry`] lists them for the engine.
 //! Those of databases and files are in the store of the system (`forebay-postgres`,
-//! `forebay-objects`, ...), beside its connections. Here is that of other Forebays, over HTTP.
+//! `forebay-objects`, ...), beside its connections; that of JSON APIs is `forebay-http-json`. Here is that
+//! of other Forebays, over HTTP.
 
 pub mod forebay;
 
@@ -32,21 +36,25 @@ pub fn registry_in(environment: &Environment) -> Registry {
     Registry::default()
         .source::<postgres::Settings>("postgres")
         .source::<mongodb::Settings>("mongodb")
+        .source::<forebay_mysql::Settings>("mysql")
         .source_with::<files::ParquetSource, _>("parquet", files::in_environment(environment))
         .source_with::<files::CsvSource, _>("csv", files::in_environment(environment))
         .source_with::<files::NdjsonSource, _>("ndjson", files::in_environment(environment))
         .source::<sqlite::SqliteSourceSettings>("sqlite")
         .source::<forebay::Settings>("forebay")
+        .source::<forebay_http_json::Settings>("http-json")
         .destination::<postgres::Settings>("postgres")
         .destination::<mongodb::Settings>("mongodb")
         .destination_with::<files::ParquetDestination, _>(
             "parquet",
             files::in_environment(environment),
         )
+        .destination_with::<files::DeltaDestination, _>("delta", files::in_environment(environment))
         .destination_with::<files::CsvDestination, _>("csv", files::in_environment(environment))
         .destination_with::<files::NdjsonDestination, _>(
             "ndjson",
             files::in_environment(environment),
         )
         .destination::<sqlite::SqliteDestinationSettings>("sqlite")
+        .destination::<forebay::DestinationSettings>("forebay")
 }

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use forebay_base::address;
+use forebay_base::error_chain::chain;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
-use reqwest::header::ACCEPT;
-use reqwest::{Certificate, Response, StatusCode, Url};
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Certificate, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -103,6 +104,44 @@ impl Server {
         format!("Forebay at {}", address::shown(self.base.as_str()))
     }
 
+    /// The address of a route.
+    fn route(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => drop(segments.pop_if_empty().extend(path)),
+            Err(()) => unreachable!("an address that can have no path was refused"),
+        }
+        url
+    }
+
+    /// Sends a request, and returns the answer whatever its status is.
+    async fn send(&self, act: &str, request: RequestBuilder) -> Result<Response> {
+        let request = match &self.settings.key {
+            Some(key) => request.bearer_auth(key.expose()),
+            None => request,
+        };
+        request.send().await.map_err(|error| self.unreachable(act, error))
+    }
+
+    /// The error of an answer with this status and body.
+    pub(super) fn refused(&self, act: &str, status: StatusCode, body: &[u8]) -> ConnectorError {
+        let text = serde_json::from_slice::<Problem>(body).map_or_else(
+            |_| format!("the server answered {status}"),
+            |problem| format!("{} ({status})", problem.error.message),
+        );
+        let act = format!("{act} of {}", self.name());
+        match status {
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::INSUFFICIENT_STORAGE
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::GATEWAY_TIMEOUT => {
+                ConnectorError::Busy { act, source: Answer(text).into() }
+            }
+            _ => ConnectorError::Refused { act, source: Answer(text).into() },
+        }
+    }
+
     /// Sends a request.
     ///
     /// * `act`: what is attempted, for messages.
@@ -113,35 +152,41 @@ impl Server {
         query: &[(String, String)],
         accept: &'static str,
     ) -> Result<Response> {
-        let mut url = self.base.clone();
-        match url.path_segments_mut() {
-            Ok(mut segments) => drop(segments.pop_if_empty().extend(path)),
-            Err(()) => unreachable!("an address that can have no path was refused"),
-        }
-        let mut request = self.http.get(url).query(query).header(ACCEPT, accept);
-        if let Some(key) = &self.settings.key {
-            request = request.bearer_auth(key.expose());
-        }
-        let answer = request.send().await.map_err(|error| self.unreachable(act, error))?;
+        let request = self.http.get(self.route(path)).query(query).header(ACCEPT, accept);
+        let answer = self.send(act, request).await?;
         let status = answer.status();
         if status == StatusCode::OK {
             return Ok(answer);
         }
-        let text = self.body(act, answer).await.unwrap_or_default();
-        let text = serde_json::from_slice::<Problem>(&text).map_or_else(
-            |_| format!("the server answered {status}"),
-            |problem| format!("{} ({status})", problem.error.message),
-        );
-        let act = format!("{act} of {}", self.name());
-        Err(match status {
-            StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::GATEWAY_TIMEOUT => {
-                ConnectorError::Busy { act, source: Answer(text).into() }
+        let body = self.body(act, answer).await.unwrap_or_default();
+        Err(self.refused(act, status, &body))
+    }
+
+    /// Sends a request, and returns the status and the complete body of the answer.
+    async fn exchange(&self, act: &str, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>)> {
+        let answer = self.send(act, request).await?;
+        Ok((answer.status(), self.body(act, answer).await?))
+    }
+
+    /// Sends lines of JSON, and returns the status and body of the answer. If there is no answer, they are sent
+    /// once more: whatever they do must be the same when it is done twice.
+    pub(super) async fn post_lines(
+        &self,
+        act: &str,
+        path: &[&str],
+        query: &[(&str, &str)],
+        lines: Vec<u8>,
+    ) -> Result<(StatusCode, Vec<u8>)> {
+        let request = self.http.post(self.route(path)).query(query);
+        let request = request.header(CONTENT_TYPE, "application/x-ndjson").body(lines);
+        let again = request.try_clone();
+        match (self.exchange(act, request).await, again) {
+            (Err(error), Some(again)) if error.is_retryable() => {
+                tracing::debug!(act, error = %chain(&error), "sending a request again");
+                self.exchange(act, again).await
             }
-            _ => ConnectorError::Refused { act, source: Answer(text).into() },
-        })
+            (result, _) => result,
+        }
     }
 
     /// Requests JSON.

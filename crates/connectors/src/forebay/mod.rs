@@ -1,4 +1,5 @@
-//! A running Forebay as a source: the documents of its collections and tables, and its events.
+//! A running Forebay as a source: the documents of its collections and tables, and its events. As a destination of
+//! changes: its event store.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -6,11 +7,13 @@
 //! | `source` | the streams: `collections/NAMESPACE`, `events`, `events/STREAM`, `events/FILTER` |
 //! | `documents`, `fields` | documents in order of their ids, and columns of their fields |
 //! | `events` | events in the order in which they were accepted |
+//! | `changes` | the destination: a log of changes, each of them an event |
 //!
-//! Both are append-only, in an order that never changes: a document's id and an event's position
+//! Documents and events are append-only, in an order that never changes: a document's id and an event's position
 //! only increase. So a range of either has the same rows in every reading, and reading on after the
 //! last one misses nothing and repeats nothing.
 
+mod changes;
 mod client;
 mod documents;
 mod events;
@@ -18,5 +21,6 @@ mod fields;
 mod settings;
 mod source;
 
-pub use settings::Settings;
+pub use changes::ForebayDestination;
+pub use settings::{DestinationSettings, Settings};
 pub use source::ForebaySource;
