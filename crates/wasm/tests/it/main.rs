@@ -1,0 +1,10 @@
+//! Tests of the host with real components, which `cargo xtask connectors` builds.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod acceptance;
+mod cached;
+mod components;
+mod examine;
+mod hostile;
+mod installed;
+mod transform;
