@@ -5,6 +5,7 @@
 //! at a time; a run that is in progress at shutdown stops at a commit boundary, and the next run
 //! continues after it.
 
+mod alerts;
 mod answers;
 mod catalogue;
 mod clock;
@@ -28,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::Subsystem;
 use crate::problem::Problem;
+pub use alerts::Alerts;
 use catalogue::Catalogue;
 pub use progress::{now_ms, progress, run_name};
 use runner::Runner;

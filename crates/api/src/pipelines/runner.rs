@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{now_ms, progress};
+use super::{Alerts, now_ms, progress};
 
 /// Why a run does not start.
 #[derive(Debug)]
@@ -216,6 +216,10 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
     let begun = Instant::now();
     tracing::info!(pipeline = name, run = &*context.run, "pipeline run started");
     let mut meter = Meter::new(name);
+    let mut alerts = Alerts::of(file, context).unwrap_or_else(|error| {
+        tracing::error!(pipeline = name, error = %chain(&error), "this run sends no alerts");
+        None
+    });
     let pipeline = Pipeline::new(file);
     // Beside the run, not between its steps: recording may be slow.
     let beating = async {
@@ -231,21 +235,23 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
     let ended: Result<Report, RunError> = tokio::select! {
         ended = pipeline.run(options, context) => ended,
         never = beating => never,
+        never = Alerts::watch(alerts.as_mut(), context) => match never {},
     };
     meter.advance(progress(context));
     meter.follow(context);
-    memory.end(name, ended, begun, context).await;
+    let error = memory.end(name, ended, begun, context).await;
+    Alerts::end(alerts, error.as_deref()).await;
 }
 
 impl Memory {
-    /// Records how a run ended.
+    /// Records how a run ended. Returns the error of one that failed.
     async fn end(
         self: &Arc<Self>,
         name: &str,
         ended: Result<Report, RunError>,
         begun: Instant,
         context: &Context,
-    ) {
+    ) -> Option<String> {
         let is_stopped = |error: &RunError| matches!(error.source, ConnectorError::Stopped);
         let (word, outcome, error) = match &ended {
             Ok(_) => ("done", Outcome::Done, None),
@@ -278,6 +284,7 @@ impl Memory {
         // is lost.
         let report = ended.ok().and_then(|report| serde_json::to_string(&report).ok());
         let (pipeline, run, at) = (name.to_owned(), context.run.to_string(), progress(context));
+        let failed = error.clone();
         self.remember(move |memory| {
             memory.remove(&pipeline, &run, |state| {
                 state.progress(&run, at, now_ms())?;
@@ -285,6 +292,7 @@ impl Memory {
             })
         })
         .await;
+        failed
     }
 
     /// Records how far a run is.

@@ -10,6 +10,9 @@ use forebay_sdk::registry::{
 };
 use serde::Deserialize;
 
+/// What the names of components begin with.
+const COMPONENT: &str = "wasm:";
+
 thread_local! {
     static IN_USE: RefCell<(Registry, Uses)> = RefCell::default();
 }
@@ -29,6 +32,21 @@ pub(super) struct Uses {
 struct Used {
     #[serde(rename = "use")]
     name: Option<String>,
+    #[serde(default)]
+    sandbox: bool,
+}
+
+impl Used {
+    /// The name of the connector that is meant: with `sandbox: true` the component of that name.
+    fn meant(&self) -> Option<String> {
+        let name = self.name.as_ref()?;
+        let is_component = name.starts_with(COMPONENT);
+        Some(if self.sandbox && !is_component {
+            format!("{COMPONENT}{name}")
+        } else {
+            name.clone()
+        })
+    }
 }
 
 impl Uses {
@@ -53,7 +71,7 @@ pub(super) fn with<T>(registry: &Registry, uses: Uses, run: impl FnOnce() -> T) 
 }
 
 /// The registry for sections that are read now; without connectors outside of [`with`].
-pub(super) fn current() -> Registry {
+pub(crate) fn current() -> Registry {
     IN_USE.with_borrow(|(registry, _)| registry.clone())
 }
 
@@ -76,7 +94,7 @@ impl Kind for dyn SourceSettings {
     }
 
     fn used() -> Option<String> {
-        IN_USE.with_borrow(|(_, uses)| uses.source.name.clone())
+        IN_USE.with_borrow(|(_, uses)| uses.source.meant())
     }
 }
 
@@ -88,6 +106,6 @@ impl Kind for dyn DestinationSettings {
     }
 
     fn used() -> Option<String> {
-        IN_USE.with_borrow(|(_, uses)| uses.destination.name.clone())
+        IN_USE.with_borrow(|(_, uses)| uses.destination.meant())
     }
 }

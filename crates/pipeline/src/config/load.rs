@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::PipelineFile;
 use super::in_use::{self, Uses};
+use super::position;
 
 /// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -100,11 +101,16 @@ pub(crate) fn parse(
     let file = in_use::with(registry, Uses::of(text), read).map_err(|error| {
         let error = error.without_snippet();
         let location = error.location();
-        let field =
-            if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
         let location = location.map(|location| (location.line(), location.column()));
         let found = error.to_string();
         let (found, within) = without_positions(&found);
+        let setting = setting_of_component(text, &field, found);
+        let (field, found, within) = match &setting {
+            Some((path, found, position)) => (&**path, *found, Some(*position)),
+            None => (&*field, found, within),
+        };
+        let field =
+            if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
         let (line, column) = within.or(location).unwrap_or_default();
         LoadError::Invalid { path: path.to_owned(), line, column, field, found: found.to_owned() }
     })?;
@@ -114,6 +120,18 @@ pub(crate) fn parse(
         found,
     })?;
     Ok(file)
+}
+
+/// The path of the setting that a component refused, why, and its position. The message begins with its path in `config`.
+fn setting_of_component<'a>(
+    text: &str,
+    field: &str,
+    found: &'a str,
+) -> Option<(String, &'a str, (u64, u64))> {
+    let (within, found) = found.split_once(": ").filter(|_| field.ends_with(".config"))?;
+    let path = format!("{field}.{within}");
+    let position = position::of(text, &path)?;
+    Some((path, found, position))
 }
 
 /// Splits the positions off the end of a message.

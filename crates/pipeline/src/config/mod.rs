@@ -5,10 +5,12 @@
 //! files (`${file:/run/secrets/x}`); they are resolved while the file is read, and a [`Secret`](forebay_sdk::settings::Secret) is
 //! never printed.
 
+mod alerts;
 mod aside;
 mod in_use;
 mod load;
 mod permissions;
+mod position;
 mod section;
 
 use std::num::{NonZeroU32, NonZeroU64};
@@ -19,6 +21,8 @@ use forebay_sdk::settings::Compression;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use alerts::AlertSettings;
+pub(crate) use in_use::current as registry_in_use;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use load::parse;
 pub use load::{LoadError, json_schema, load};
@@ -48,6 +52,8 @@ pub struct PipelineFile {
     /// Limits on the resources of a run.
     #[serde(default)]
     pub resources: Resources,
+    /// Where runs report that they failed or fall behind.
+    pub alerts: Option<AlertSettings>,
 }
 
 impl PipelineFile {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use forebay_sdk::registry::{DestinationSettings, Entry, Registry, SourceSettings};
+use forebay_sdk::registry::{DestinationSettings, Entry, Permitted, Registry, SourceSettings};
 use forebay_sdk::settings::text::take_names;
 use forebay_sdk::settings::{
     DeletedRows, FeedForm, LoadMethod, OnDataError, OnLost, SchemaEvolution, StreamSettings,
@@ -75,6 +75,13 @@ impl DestinationSection {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceRest {
+    /// Whether the component of this name is used instead of the built-in connector.
+    #[serde(default)]
+    #[expect(
+        dead_code,
+        reason = "it is read before the section is, since it decides who reads `config`"
+    )]
+    sandbox: bool,
     /// What the connector may access.
     #[serde(default)]
     permissions: Permissions,
@@ -92,6 +99,13 @@ struct SourceRest {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DestinationRest {
+    /// Whether the component of this name is used instead of the built-in connector.
+    #[serde(default)]
+    #[expect(
+        dead_code,
+        reason = "it is read before the section is, since it decides who reads `config`"
+    )]
+    sandbox: bool,
     /// What the connector may access.
     #[serde(default)]
     permissions: Permissions,
@@ -156,6 +170,8 @@ trait Rest: DeserializeOwned {
     const IN_CONFIG: &'static [&'static str];
 
     fn permissions(&self) -> &Permissions;
+
+    fn limits(&self) -> &Limits;
 }
 
 impl Rest for SourceRest {
@@ -164,6 +180,10 @@ impl Rest for SourceRest {
     fn permissions(&self) -> &Permissions {
         &self.permissions
     }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
 }
 
 impl Rest for DestinationRest {
@@ -171,6 +191,10 @@ impl Rest for DestinationRest {
 
     fn permissions(&self) -> &Permissions {
         &self.permissions
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
     }
 }
 
@@ -189,7 +213,7 @@ impl<C: Kind + ?Sized, R> Section<C, R> {
     fn find<E: de::Error>(&self, name: &str) -> Result<&Entry<C>, E> {
         let entries = C::entries(&self.registry);
         entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
-            let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+            let names: Vec<_> = entries.iter().map(|entry| &*entry.name).collect();
             let (section, names) = (C::SECTION, names.join(", "));
             E::custom(format_args!("unknown {section} {name:?}; use one of {names}"))
         })
@@ -212,7 +236,10 @@ impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
         while let Some(key) = map.next_key::<String>()? {
             match (key.as_str(), chosen) {
                 ("use", None) => {
-                    chosen = Some(self.find(&map.next_value::<String>()?)?);
+                    let written = map.next_value::<String>()?;
+                    // With `sandbox: true`, wherever that is written, another one is meant.
+                    let meant = C::used().filter(|meant| meant.ends_with(&written));
+                    chosen = Some(self.find(meant.as_ref().unwrap_or(&written))?);
                 }
                 ("config", _) if connector.is_none() => {
                     let entry = match (chosen, C::used()) {
@@ -261,7 +288,12 @@ impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
         if let Some(permitted) = &rest.permissions().fs.allowed_preopens {
             connector.confine(Within::new(permitted));
         }
-        Ok((entry.name.to_owned(), connector, rest))
+        connector.grant(&Permitted {
+            hosts: rest.permissions().network.allowed_hosts.as_deref(),
+            paths: rest.permissions().fs.allowed_preopens.as_deref(),
+            memory: rest.limits().max_memory.map(|memory| memory.0),
+        });
+        Ok((entry.name.clone().into_owned(), connector, rest))
     }
 }
 
@@ -298,7 +330,7 @@ fn section_schema<C: Kind + ?Sized, R: JsonSchema>(generator: &mut SchemaGenerat
     let mut schema = R::json_schema(generator);
     let registry = current();
     let entries = C::entries(&registry);
-    let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = entries.iter().map(|entry| &*entry.name).collect();
     let choices: Vec<_> = entries
         .iter()
         .map(|Entry { name, schema, .. }| {

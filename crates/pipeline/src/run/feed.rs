@@ -9,14 +9,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_base::backoff::Backoff;
+use forebay_base::clock::{Clock as _, SystemClock};
 use forebay_base::error_chain::chain;
 use forebay_sdk::ConnectorError;
 use forebay_sdk::changes::feed::{
-    Applied, Attached, ChangeSource, Feed, FeedHealth, FeedTarget, FeedWriter, Next,
+    Applied, Attached, ChangeSource, ChangeStream, Feed, FeedHealth, FeedTarget, FeedWriter, Next,
 };
 use forebay_sdk::run::{Context, PhaseSeconds};
 use forebay_sdk::settings::{FeedForm, OnLost, StreamSettings, SyncMode, TargetSettings};
 use futures_util::future::join;
+use tokio::time::Interval;
 
 use super::engine::{Options, Pipeline};
 use super::report::{FeedReport, Report, StreamReport};
@@ -162,7 +164,7 @@ impl Pipeline<'_> {
         if !further.is_empty() {
             let extended = ends.source.extend(&feed.origin, streams, &further).await;
             let extended = extended.map_err(failed)?;
-            ends.target.check(&extended.streams).map_err(failed)?;
+            ends.target.check(&extended.streams, self.form()).map_err(failed)?;
             *reports = self.copy_in(extended.snapshot.id.clone(), &further, context).await?;
             added = extended.streams;
         }
@@ -200,7 +202,7 @@ impl Pipeline<'_> {
         let recorded = ends.target.record(pipeline, known.as_ref(), Some(&copying)).await;
         recorded.map_err(|error| RunError::of("the ledger", error))?;
         let created = ends.source.create(&copying.origin, streams).await.map_err(failed)?;
-        ends.target.check(&created.streams).map_err(failed)?;
+        ends.target.check(&created.streams, self.form()).map_err(failed)?;
         *reports = self.copy_in(created.snapshot.id.clone(), streams, context).await?;
         drop(created.snapshot);
         let feed =
@@ -247,6 +249,7 @@ impl Pipeline<'_> {
         let mut backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
         let mut attempts = 0;
         let mut copied_at = None;
+        context.moved.begin_following(SystemClock::new().now_ms());
         loop {
             let units = following.report.units;
             let error = match self.attached(ends, following, options, context).await {
@@ -320,7 +323,6 @@ impl Pipeline<'_> {
         // Three are there at once: one is applied, one waits, one is received.
         let unit_size = UNIT_SIZE.min(self.budget() / 3);
         let pipeline = self.file.pipeline.as_str();
-        let mut writer = ends.target.open(pipeline, &following.feed, &self.targets()).await?;
         let attached = ends.source.attach(&following.feed, streams, unit_size).await?;
         let mut stream = match attached {
             Attached::Stream(stream) => stream,
@@ -329,6 +331,9 @@ impl Pipeline<'_> {
         let wanted = stream.present().to_owned();
         following.report.wanted.clone_from(&wanted);
         let mut lag = tokio::time::interval(LAG_EVERY);
+        let targets = self.targets();
+        let opening = ends.target.open(pipeline, &following.feed, &targets);
+        let mut writer = measuring(opening, &mut *stream, &mut lag, context).await?;
         loop {
             let position = following.feed.position.clone().unwrap_or_default();
             following.report.position.clone_from(&position);
@@ -338,13 +343,14 @@ impl Pipeline<'_> {
             let next = tokio::select! {
                 next = stream.next() => next?,
                 _ = lag.tick() => {
-                    let bytes = stream.lag_bytes().unwrap_or_default();
-                    context.moved.lag_bytes.store(bytes, Ordering::Relaxed);
+                    measure(&mut *stream, context);
                     continue;
                 }
                 () = context.cancelled() => return Err(ConnectorError::Stopped),
             };
-            if let Some(position) = following.take(&mut *writer, next, context).await? {
+            let taking = following.take(&mut *writer, next, context);
+            let taken = measuring(taking, &mut *stream, &mut lag, context).await?;
+            if let Some(position) = taken {
                 stream.confirm(&position).await?;
                 following.feed.position = Some(position);
             }
@@ -415,6 +421,31 @@ enum End {
     Reached,
     /// The source does not have the changes that follow: why.
     Lost(String),
+}
+
+/// Waits for a step of a feed, and records meanwhile how far the feed is behind.
+async fn measuring<T>(
+    step: impl Future<Output = T>,
+    stream: &mut dyn ChangeStream,
+    lag: &mut Interval,
+    context: &Context,
+) -> T {
+    tokio::pin!(step);
+    loop {
+        tokio::select! {
+            done = &mut step => return done,
+            _ = lag.tick() => measure(stream, context),
+        }
+    }
+}
+
+/// Records how far a feed is behind.
+fn measure(stream: &mut dyn ChangeStream, context: &Context) {
+    let bytes = stream.lag_bytes().unwrap_or_default();
+    context.moved.lag_bytes.store(bytes, Ordering::Relaxed);
+    if let Some(current_us) = stream.current_us() {
+        context.moved.applied_until(current_us);
+    }
 }
 
 fn lost(found: &str) -> ConnectorError {

@@ -9,12 +9,14 @@
 //! | [`settings`] | `transforms` of the pipeline file |
 //! | `step` | a transform of single rows, as a stream |
 //! | `mask`, `validate`, `sql` | the transforms |
+//! | `component` | transforms that are WebAssembly components |
 //!
 //! Invariants:
 //! * [`apply`] finds every fault of a transform and of the columns it is for, before anything is
 //!   written.
 //! * Streams that are transformed are opened for records ([`Form`](forebay_sdk::connector::Form)).
 
+mod component;
 mod mask;
 mod padding;
 pub mod settings;
@@ -31,8 +33,11 @@ use forebay_sdk::connector::{Result, SourceStream};
 use forebay_sdk::run::Context;
 use sha2::{Digest, Sha256};
 
-pub use settings::{MaskSettings, SqlSettings, TransformSettings, ValidateSettings};
+pub use settings::{
+    ComponentSettings, MaskSettings, SqlSettings, TransformSettings, ValidateSettings,
+};
 
+use self::component::Component;
 use self::step::Stepped;
 
 /// Applies the transforms of a pipeline to its streams, in order.
@@ -73,6 +78,13 @@ pub async fn apply(
                     *stream = Arc::new(Stepped::new(Arc::clone(stream), validation));
                 }
             }
+            TransformSettings::Component(settings) => {
+                let at = streams::find(&streams, settings.stream.as_deref(), "component")?;
+                if let Some((name, stream)) = streams.get_mut(at) {
+                    let transform = settings.transform.transform(name, stream.columns()).await?;
+                    *stream = Arc::new(Stepped::new(Arc::clone(stream), Component(transform)));
+                }
+            }
             TransformSettings::Mask(settings) => {
                 let at = streams::find(&streams, settings.stream.as_deref(), "mask")?;
                 if let Some((name, stream)) = streams.get_mut(at) {
@@ -106,6 +118,10 @@ pub fn fingerprint(settings: &[TransformSettings]) -> String {
         if let TransformSettings::Mask(MaskSettings { salt: Some(salt), .. }) = step {
             hash.update(salt.expose().len().to_le_bytes());
             hash.update(salt.expose());
+        }
+        if let TransformSettings::Component(component) = step {
+            hash.update(component.config.len().to_le_bytes());
+            hash.update(&component.config);
         }
     }
     hex::encode(hash.finalize())

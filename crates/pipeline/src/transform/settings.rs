@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
+pub use super::component::settings::ComponentSettings;
 pub use super::mask::settings::{Mask, MaskSettings, Partial};
 pub use super::sql::settings::SqlSettings;
 pub use super::validate::settings::{
@@ -27,6 +28,8 @@ pub enum TransformSettings {
     Validate(ValidateSettings),
     /// Columns whose values are hidden from the destination.
     Mask(MaskSettings),
+    /// A component that transforms the rows of a stream.
+    Component(ComponentSettings),
 }
 
 /// Names of columns: a single name, or a list.

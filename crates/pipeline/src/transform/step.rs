@@ -14,10 +14,11 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
 
-use forebay_sdk::batch::{DeadRow, Rows};
+use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Cursor, Result, SourceStream, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Inlet, Outlet, Phase};
+use forebay_sdk::transform::Applied;
 
 /// The position of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -30,18 +31,8 @@ pub(super) struct BatchPosition<'a> {
     pub(super) rows_before: u64,
 }
 
-/// The result of processing a batch.
-#[derive(Debug)]
-pub(super) struct Left {
-    /// The rows that pass.
-    pub(super) records: RecordBatch,
-    /// Rows that become dead letters.
-    pub(super) dead: Vec<DeadRow>,
-    /// Number of rows that are skipped.
-    pub(super) skipped: u64,
-}
-
 /// Processes rows one after another.
+#[async_trait]
 pub(super) trait Step: Send + Sync {
     /// The resulting columns.
     fn columns(&self) -> &[Column];
@@ -53,7 +44,7 @@ pub(super) trait Step: Send + Sync {
     fn note(&self) -> String;
 
     /// Processes a batch.
-    fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Left>;
+    async fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Applied>;
 }
 
 /// A stream with a step around it.
@@ -78,7 +69,7 @@ impl<S: Step> Stepped<S> {
             let records = records(&batch.rows, self.below.columns())?;
             let place = BatchPosition { unit, name, rows_before };
             rows_before += records.num_rows() as u64;
-            let left = self.step.apply(place, records)?;
+            let left = self.step.apply(place, records).await?;
             dead.extend(left.dead);
             let context = out.context();
             context.skip(left.skipped);

@@ -69,6 +69,8 @@ pub(super) fn masked_later(
                     masked.extend(mask.columns.keys().cloned());
                 }
             }
+            // Like a query, it may give a column another name.
+            TransformSettings::Component(_) => is_behind_query = true,
             TransformSettings::Validate(_) => {}
         }
     }

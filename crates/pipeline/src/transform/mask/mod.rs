@@ -17,16 +17,18 @@ use arrow::array::{
 };
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, column};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::transform::Applied;
 use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::types::is_json;
 use forebay_sdk::values::write::Cells;
 use ring::hmac;
 
 use self::settings::{Mask, MaskSettings, Partial};
-use super::step::{BatchPosition, Left, Step};
+use super::step::{BatchPosition, Step};
 use super::{padding, streams};
 
 /// The replacement of a hidden text.
@@ -77,6 +79,7 @@ impl Masks {
     }
 }
 
+#[async_trait]
 impl Step for Masks {
     fn columns(&self) -> &[Column] {
         &self.columns
@@ -92,7 +95,7 @@ impl Step for Masks {
         format!("{}: masked are {}", self.stream, streams::listed(masked.into_iter()))
     }
 
-    fn apply(&self, _: BatchPosition<'_>, records: RecordBatch) -> Result<Left> {
+    async fn apply(&self, _: BatchPosition<'_>, records: RecordBatch) -> Result<Applied> {
         let rows = records.num_rows();
         let mut arrays = records.columns().to_vec();
         for (index, masking) in &self.masks {
@@ -105,7 +108,7 @@ impl Step for Masks {
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
         let records = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options);
         let records = records.map_err(|error| unfit(&self.stream, &error))?;
-        Ok(Left { records, dead: Vec::new(), skipped: 0 })
+        Ok(Applied { records, dead: Vec::new(), skipped: 0 })
     }
 }
 

@@ -18,10 +18,12 @@ use std::collections::BTreeSet;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
+use async_trait::async_trait;
 use forebay_pgcopy::Column;
 use forebay_sdk::batch::DeadRow;
 use forebay_sdk::connector::{Result, Unit};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::transform::Applied;
 use forebay_sdk::values::write::{Cells, json_text};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -29,7 +31,7 @@ use self::rule::{Rules, UniqueRows, is_numeric, write_value};
 use self::settings::{OnFailure, ValidateSettings};
 use self::unique::Known;
 use super::padding;
-use super::step::{BatchPosition, Left, Step};
+use super::step::{BatchPosition, Step};
 
 /// Maximum number of bytes of a value in a message.
 const SHOWN_MAX: usize = 80;
@@ -234,6 +236,7 @@ impl Validation {
     }
 }
 
+#[async_trait]
 impl Step for Validation {
     fn columns(&self) -> &[Column] {
         &self.columns
@@ -254,10 +257,10 @@ impl Step for Validation {
         format!("{}: {count} rules, {then}", self.stream)
     }
 
-    fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Left> {
+    async fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Applied> {
         let broken = self.broken(place, &records)?;
         if broken.is_empty() {
-            return Ok(Left { records, dead: Vec::new(), skipped: 0 });
+            return Ok(Applied { records, dead: Vec::new(), skipped: 0 });
         }
         let cells = records.columns().iter().zip(&self.columns);
         let cells = cells.map(|(array, column)| Cells::new(array, column));
@@ -289,6 +292,6 @@ impl Step for Validation {
         let left = filter_record_batch(&records, &BooleanArray::from(kept))
             .map_err(|error| ConnectorError::data(self.stream.clone(), error.to_string()))?;
         let skipped = if self.on_failure == OnFailure::Skip { broken.len() as u64 } else { 0 };
-        Ok(Left { records: left, dead, skipped })
+        Ok(Applied { records: left, dead, skipped })
     }
 }
