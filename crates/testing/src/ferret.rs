@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::{free_port, left_out, say, shared};
+use crate::{free_port, left_out, say, shared, tools};
 
 /// One server for all concurrent tests of a process that do not kill it.
 static SHARED: Mutex<Weak<Ferret>> = Mutex::new(Weak::new());
@@ -143,16 +143,6 @@ impl Ferret {
         asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
             && answer.split(' ').nth(1) == Some("200")
     }
-}
-
-/// The directory in which `cargo xtask setup` installs what it builds.
-fn tools() -> PathBuf {
-    if let Some(tools) = std::env::var_os("FOREBAY_TOOLS") {
-        return tools.into();
-    }
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    cache.unwrap_or_else(|| home.join(".cache")).join("forebay").join("tools")
 }
 
 impl Drop for Ferret {

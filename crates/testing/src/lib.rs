@@ -8,13 +8,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 mod ferret;
+mod mariadb;
 mod postgres;
 
 pub use ferret::Ferret;
+pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 
 /// Reports that a test is skipped.
@@ -25,6 +28,33 @@ pub fn left_out(what: &str) {
     let required = std::env::var("FOREBAY_REQUIRE_SERVICES").is_ok_and(|it| it == "1");
     assert!(!required, "FOREBAY_REQUIRE_SERVICES=1, but {what}");
     say(&format!("SKIPPED: {what}"));
+}
+
+/// Returns a program that `cargo xtask setup` installs, or `None`, and the test is skipped.
+///
+/// * `dir`: the directory of the tool.
+/// * `program`: its name in `bin` there.
+///
+/// # Panics
+/// If services are required and it is not installed.
+#[must_use]
+pub fn tool(dir: &str, program: &str) -> Option<PathBuf> {
+    let program = tools().join(dir).join("bin").join(program);
+    if program.is_file() {
+        return Some(program);
+    }
+    left_out(&format!("{dir} is not installed: cargo xtask setup"));
+    None
+}
+
+/// The directory in which `cargo xtask setup` installs what it builds.
+fn tools() -> PathBuf {
+    if let Some(tools) = std::env::var_os("FOREBAY_TOOLS") {
+        return tools.into();
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    cache.unwrap_or_else(|| home.join(".cache")).join("forebay").join("tools")
 }
 
 /// Returns the value shared by all concurrent tests of a process; the first test creates it, the
