@@ -24,10 +24,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     check("tidy", tidy::run());
     check("format", run_command(cargo().args(["fmt", "--all", "--check"])));
-    check(
-        "format of the fuzz targets",
-        run_command(cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"])),
-    );
+    for (name, manifest) in [
+        ("format of the fuzz targets", "fuzz/Cargo.toml"),
+        ("format of the connectors", "connectors/Cargo.toml"),
+    ] {
+        check(
+            name,
+            run_command(cargo().args(["fmt", "--all", "--check", "--manifest-path", manifest])),
+        );
+    }
     check("lock files", LOCKED_APART.iter().try_for_each(|manifest| locked(manifest)));
     check(
         "lints",
@@ -66,7 +71,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// Packages that are no members of the workspace and have their own lock file.
-const LOCKED_APART: [&str; 2] = ["fuzz/Cargo.toml", "bench/events/Cargo.toml"];
+const LOCKED_APART: [&str; 3] =
+    ["connectors/Cargo.toml", "fuzz/Cargo.toml", "bench/events/Cargo.toml"];
 
 /// Checks that a lock file has what its manifest and those it depends on ask for.
 fn locked(manifest: &str) -> anyhow::Result<()> {

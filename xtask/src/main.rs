@@ -7,6 +7,7 @@
 //! | `ci` | format, lints, documentation, dependency rules, tidy |
 //! | `tidy` | the rules of STYLE.md and the floors of ARCHITECTURE.md that a program can check |
 //! | `fuzz` | builds every fuzz target and runs each for a few seconds |
+//! | `connectors` | builds the connectors in `connectors/` as WebAssembly components |
 //! | `clients` | runs unmodified clients' own tests, and a generated one, against a real server |
 //! | `attack` | hostile checks against the real server, area by area |
 //! | `bench` | measures a subsystem, compares it with its bars, writes BENCHMARKS.md |
@@ -19,6 +20,7 @@ mod bench;
 mod ci;
 mod clients;
 mod command;
+mod connectors;
 mod dist;
 mod ferretdb;
 mod fuzz;
@@ -52,6 +54,8 @@ enum Task {
     Tidy,
     /// Build every fuzz target and run each for a few seconds.
     Fuzz(fuzz::Args),
+    /// Build the connectors as WebAssembly components.
+    Connectors(connectors::Args),
     /// Run unmodified clients, and a generated one, against a real server.
     Clients(clients::Args),
     /// Run hostile checks against the real server.
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Connectors(args) => connectors::run(&args),
         Task::Clients(args) => clients::run(&args),
         Task::Attack(args) => attack::run(&args),
         Task::Bench(args) => bench::run(&args),

@@ -3,7 +3,7 @@
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
 //! themselves, and unmodified clients in several languages run against it; a test that finds none
 //! says so and is left out. The benchmark of the cache also compares it with Valkey. Tests of pipelines
-//! and sinks start their own PostgreSQL and FerretDB (which speaks the protocol of MongoDB). FerretDB
+//! and sinks start their own PostgreSQL, MariaDB and FerretDB (which speaks the protocol of MongoDB). FerretDB
 //! and `cargo-deny`, which the checks need, are built once into a directory outside the checkout.
 //! Without a network none of them can be installed; `ci` then runs everything else and fails.
 
@@ -50,8 +50,24 @@ fn check() {
     if !is_there(BROWSER) {
         say(format_args!("{BROWSER} is missing: the checks that need a browser will be skipped"));
     }
+    if !Path::new(MARIADB).is_file() {
+        say("MariaDB is missing: tests of pipelines from it will be skipped");
+    }
     if !has_postgresql() {
         say("PostgreSQL is missing: tests of pipelines with a database will be skipped");
+    }
+    if !crate::connectors::can_build() {
+        install(&crate::connectors::PACKAGES);
+    }
+    if !crate::connectors::can_build() {
+        say(
+            "there is no compiler for WebAssembly: tests of connectors in a sandbox will be skipped",
+        );
+    }
+    for tool in crate::connectors::TOOLS.iter().filter(|tool| !tool.is_there()) {
+        if let Err(error) = tool.install() {
+            say(format_args!("{error:#}; tests of {} will be skipped", tool.purpose));
+        }
     }
     crate::valkey::install();
     crate::ferretdb::install();
@@ -73,6 +89,9 @@ const PACKAGES: [(&str, &[&str]); 9] = [
     ("s3fs", &["s3fs"]),
 ];
 
+/// The server of MariaDB, which Debian keeps off the path of most users.
+const MARIADB: &str = "/usr/sbin/mariadbd";
+
 /// A description that the package of locales has: tests of PostgreSQL's `money` use it.
 const LOCALE: &str = "/usr/share/i18n/locales/ja_JP";
 
@@ -83,6 +102,9 @@ fn install_missing() {
         missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
     if !has_postgresql() {
         packages.push("postgresql");
+    }
+    if !Path::new(MARIADB).is_file() {
+        packages.push("mariadb-server");
     }
     if !Path::new(LOCALE).is_file() {
         packages.push("locales");
@@ -105,10 +127,16 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 /// fails later.
 pub(crate) fn install(packages: &[&str]) {
     let is_ours = !Path::new(POLICY).exists() && forbid_services().is_ok();
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "--no-install-recommends"]).args(packages);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    if let Err(error) = crate::command::run(&mut install) {
+    let apt_get = |arguments: &[&str]| {
+        let mut apt_get = Command::new("apt-get");
+        apt_get.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        crate::command::run(&mut apt_get)
+    };
+    let arguments = [&["install", "-y", "--no-install-recommends"], packages].concat();
+    // The lists may be old, or not be there.
+    let installed =
+        apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)));
+    if let Err(error) = installed {
         say(format_args!("{error:#}"));
     }
     if is_ours && let Err(error) = std::fs::remove_file(POLICY) {

@@ -26,6 +26,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "services: redis-server, started by the tests that compare results with it{}",
         if required { " (required)" } else { " (skipped if not installed)" }
     ));
+    if crate::connectors::can_build() {
+        crate::connectors::build_all()?;
+    } else {
+        say("connectors are not built: there is no compiler for WebAssembly");
+    }
     run_command(
         cargo().args(["test", "--workspace", "--features", FEATURES, "--locked"]).args(&args.rest),
     )?;

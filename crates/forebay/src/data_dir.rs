@@ -15,8 +15,10 @@ use anyhow::Context as _;
 
 use crate::exit::{Coded, Exit};
 
+/// Directory of installed components.
+pub(crate) const CONNECTORS: &str = "connectors";
 /// Possible contents of a data directory.
-pub(crate) const OURS: [&str; 11] = [
+pub(crate) const OURS: [&str; 12] = [
     "intake",
     "jobs",
     "webhooks",
@@ -25,6 +27,7 @@ pub(crate) const OURS: [&str; 11] = [
     "inventories",
     "pipelines",
     "pipelines.sqlite",
+    CONNECTORS,
     "keys.toml",
     "keys.made",
     "master.key",

@@ -11,7 +11,10 @@ use forebay_sdk::registry::Registry;
 const SECRET_SIZE_MAX: u64 = 1 << 20;
 
 /// Resolves `${...}`: a variable of the environment, or the content of a file.
-fn resolve(name: &str) -> Result<String, String> {
+///
+/// # Errors
+/// The variable is not set, or the file cannot be read.
+pub(crate) fn resolve(name: &str) -> Result<String, String> {
     if let Some(path) = name.strip_prefix("file:") {
         let size = std::fs::metadata(path).map_err(|error| format!("{path}: {error}"))?.len();
         if size > SECRET_SIZE_MAX {
@@ -34,9 +37,32 @@ pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
     config::load(path, &registry(), &resolve)
 }
 
-/// The connectors that a pipeline file can name.
+/// The connectors that a pipeline file can name: those of the program, and the components that are installed.
 pub(crate) fn registry() -> Registry {
-    forebay_connectors::registry_in(&crate::buckets::environment())
+    let registry = forebay_connectors::registry_in(&crate::buckets::environment());
+    #[cfg(feature = "wasm")]
+    if let Some(installed) = INSTALLED.get() {
+        return registry.with(installed.found());
+    }
+    registry
+}
+
+/// The components of the data directory, once it is known.
+#[cfg(feature = "wasm")]
+static INSTALLED: std::sync::OnceLock<forebay_wasm::installed::Connectors> =
+    std::sync::OnceLock::new();
+
+/// The components that are installed in a data directory.
+#[cfg(feature = "wasm")]
+pub(crate) fn installed_in(data: &Path) -> forebay_wasm::installed::Connectors {
+    forebay_wasm::installed::Connectors::new(data.join(crate::data_dir::CONNECTORS))
+}
+
+/// Lets pipeline files name the components of a data directory. The first one counts.
+#[cfg_attr(not(feature = "wasm"), expect(unused_variables, reason = "there are none"))]
+pub(crate) fn use_components_of(data: &Path) {
+    #[cfg(feature = "wasm")]
+    INSTALLED.get_or_init(|| installed_in(data));
 }
 
 /// Returns the file of recorded runs in a data directory.

@@ -26,11 +26,17 @@ pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
             return Err(Coded::error(Exit::Usage, format!("{usage}; {part:?} is no level")));
         }
     }
-    // It logs every error of a client as one of the server's, with what the client sent.
-    let filter =
-        &if filter.contains("s3s") { filter.to_owned() } else { format!("{filter},s3s=off") };
+    let mut filter = filter.to_owned();
+    for (quiet, _why) in [
+        ("s3s", "logs every error of a client as one of the server's, with what the client sent"),
+        ("delta_kernel", "logs each step, and as errors what is reported, or expected"),
+    ] {
+        if !filter.contains(quiet) {
+            filter += &format!(",{quiet}=off");
+        }
+    }
     let filter = EnvFilter::builder()
-        .parse(filter)
+        .parse(&filter)
         .map_err(|error| Coded::wrap(Exit::Usage, usage, error.into()))?;
     let terminal = std::io::stderr().is_terminal();
     let human = match format {

@@ -8,6 +8,7 @@
 mod against;
 mod bars;
 mod cache;
+mod connectors;
 mod events;
 mod intake;
 mod inventory;
@@ -34,7 +35,7 @@ struct Subsystem {
 }
 
 /// To add one: a file beside this with its bars, claims and figures, and a line here.
-const SUBSYSTEMS: [Subsystem; 5] = [
+const SUBSYSTEMS: [Subsystem; 6] = [
     Subsystem {
         name: "intake",
         bars: &intake::BARS,
@@ -64,6 +65,12 @@ const SUBSYSTEMS: [Subsystem; 5] = [
         bars: &pipeline::BARS,
         claims: &pipeline::CLAIMS,
         figures: pipeline::FIGURES,
+    },
+    Subsystem {
+        name: "connectors",
+        bars: &connectors::BARS,
+        claims: &connectors::CLAIMS,
+        figures: connectors::FIGURES,
     },
 ];
 
@@ -170,6 +177,10 @@ fn measure(args: &Args) -> anyhow::Result<String> {
     }
     if args.subsystem == "inventory" {
         command.arg("--peer-python").arg(venv("duckdb-2.0.0", &[DUCKDB])?);
+    }
+    if args.subsystem == "connectors" {
+        crate::connectors::build_all()?;
+        command.arg("--components").arg(crate::connectors::dir());
     }
     if args.subsystem == "pipeline" {
         let python = venv("pipeline-1", &PIPELINE_PEERS)?;

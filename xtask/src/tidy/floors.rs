@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 24] = [
+const ROOMS: [Room; 28] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -65,6 +65,22 @@ const ROOMS: [Room; 24] = [
         ],
     },
     Room {
+        name: "forebay-http-json",
+        floor: 3,
+        below: &["forebay-base", "forebay-pgcopy", "forebay-sdk"],
+    },
+    Room {
+        name: "forebay-mysql",
+        floor: 3,
+        below: &[
+            "forebay-base",
+            "forebay-testing",
+            "forebay-pgcopy",
+            "forebay-sink",
+            "forebay-sdk",
+        ],
+    },
+    Room {
         name: "forebay-connectors",
         floor: 4,
         below: &[
@@ -74,9 +90,17 @@ const ROOMS: [Room; 24] = [
             "forebay-sdk",
             "forebay-postgres",
             "forebay-mongodb",
+            "forebay-mysql",
             "forebay-sqlite",
             "forebay-objects",
+            "forebay-http-json",
         ],
+    },
+    Room { name: "forebay-guest", floor: 3, below: &["forebay-pgcopy", "forebay-sdk"] },
+    Room {
+        name: "forebay-wasm",
+        floor: 4,
+        below: &["forebay-base", "forebay-testing", "forebay-pgcopy", "forebay-sdk"],
     },
     Room { name: "forebay-cache", floor: 5, below: &["forebay-base", "forebay-log"] },
     Room { name: "forebay-events", floor: 5, below: &["forebay-base", "forebay-log"] },
@@ -146,6 +170,7 @@ const ROOMS: [Room; 24] = [
             "forebay-inventory",
             "forebay-jobs",
             "forebay-intake",
+            "forebay-wasm",
         ],
     },
     Room {
@@ -172,6 +197,7 @@ const ROOMS: [Room; 24] = [
             "forebay-api",
             "forebay-s3",
             "forebay-tour",
+            "forebay-wasm",
         ],
     },
 ];
@@ -180,7 +206,7 @@ const ROOMS: [Room; 24] = [
 /// without a type, installing a logger or a recorder, and HTTP. Configuration is TOML and read by
 /// the binary alone; the inventory's table of prices and the file of API keys are TOML too, but
 /// data.
-const RESERVED: [(&str, &[&str]); 8] = [
+const RESERVED: [(&str, &[&str]); 10] = [
     ("anyhow", &["forebay", "forebay-api", "forebay-console", "forebay-tour", "xtask"]),
     ("clap", &["forebay", "forebay-tour", "xtask"]),
     ("tracing-subscriber", &["forebay"]),
@@ -189,6 +215,8 @@ const RESERVED: [(&str, &[&str]); 8] = [
     ("multer", &["forebay-api"]),
     ("hyper-util", &["forebay", "forebay-api"]),
     ("toml", &["forebay", "forebay-api", "forebay-inventory"]),
+    ("wasmtime", &["forebay-wasm"]),
+    ("wit-bindgen", &["forebay-guest"]),
 ];
 
 /// Reads the workspace below `root` and checks it against the table.

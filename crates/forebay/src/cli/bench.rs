@@ -51,6 +51,14 @@ pub(super) enum Command {
     /// This build starts no other tools, and cannot measure the pipeline.
     #[cfg(not(feature = "peers"))]
     Pipeline,
+    /// Measure connectors in a sandbox, and compare them with the built-in ones and with psql.
+    ///
+    /// Starts a PostgreSQL on a free loopback port. `cargo xtask bench connectors` builds the components.
+    #[cfg(feature = "peers")]
+    #[command(
+        after_help = "Example: forebay bench connectors --components target/connectors --json"
+    )]
+    Connectors(ConnectorsArgs),
     /// Run a process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
@@ -159,6 +167,9 @@ pub(super) struct InventoryArgs {
     /// Factor between the number of objects in the large inventory and in the small one.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     times: u64,
+    /// Number of objects in the small inventory of each shape; the large one has that many times as many.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    shape_objects: u64,
     /// Measure only these parts.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<bench::inventory::Part>,
@@ -172,6 +183,29 @@ pub(super) struct InventoryArgs {
     #[cfg(feature = "peers")]
     #[arg(long, value_name = "FILE")]
     peer_python: Option<PathBuf>,
+}
+
+#[cfg(feature = "peers")]
+#[derive(clap::Args, Debug)]
+pub(super) struct ConnectorsArgs {
+    /// Print one flat JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Number of rounds of each comparison. The medians are reported.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Number of rows in the table.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    rows: u64,
+    /// Factor between the number of rows in the large table and in the small one.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    times: u64,
+    /// Directory of the components.
+    #[arg(long, value_name = "DIR")]
+    components: PathBuf,
+    /// Scratch directory, on the disk to measure; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
 }
 
 #[cfg(feature = "peers")]
@@ -224,6 +258,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
             "this build starts no other tools, and cannot measure the pipeline; run \
              `cargo xtask bench pipeline` in a checkout of the source"
         ),
+        #[cfg(feature = "peers")]
+        Command::Connectors(args) => connectors(args),
         Command::EventsWriter(args) => {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)
@@ -288,6 +324,7 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
         rounds: args.rounds,
         objects: args.objects,
         times: args.times,
+        shape_objects: args.shape_objects,
         only: args.only.clone(),
         #[cfg(feature = "peers")]
         peer_python: args.peer_python.clone(),
@@ -295,6 +332,23 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
     let figures =
         bench::inventory::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
             .context("the benchmark could not be completed")?;
+    report(figures, args.json)
+}
+
+#[cfg(feature = "peers")]
+fn connectors(args: &ConnectorsArgs) -> anyhow::Result<Exit> {
+    let plan = bench::pipeline::Plan {
+        dir: args.dir.clone(),
+        rounds: args.rounds,
+        rows: args.rows,
+        times: args.times,
+        lineitem: None,
+        peer_python: None,
+        against: None,
+    };
+    let note = |text: &str| out::note(format_args!("measuring: {text}"));
+    let figures = bench::pipeline::sandbox::run(&plan, &args.components, &note)
+        .context("the benchmark could not be completed")?;
     report(figures, args.json)
 }
 

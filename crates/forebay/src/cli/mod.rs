@@ -13,6 +13,9 @@ mod cache_keys;
 mod cache_serve;
 mod cache_tls;
 mod config;
+mod connector;
+mod connector_new;
+mod connector_test;
 mod document_client;
 mod documents;
 mod documents_follow;
@@ -171,6 +174,9 @@ enum Command {
     /// Copy rows between databases and files, exactly once even when killed.
     #[command(subcommand)]
     Pipeline(pipeline::Command),
+    /// Install, list and check connectors that are WebAssembly components.
+    #[command(subcommand)]
+    Connector(connector::Command),
     /// Measure Forebay, and compare it with the limits of this machine.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -221,6 +227,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),
         Command::Pipeline(command) => pipeline::run(&command),
+        Command::Connector(command) => connector::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),

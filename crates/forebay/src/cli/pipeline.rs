@@ -97,8 +97,18 @@ pub(super) fn line(text: impl std::fmt::Display) -> anyhow::Result<()> {
 /// # Errors
 /// It is not valid (exit code 2).
 pub(super) fn load(path: &std::path::Path) -> anyhow::Result<PipelineFile> {
+    use_components_of(&DataArgs::default())?;
     pipelines::load(path)
         .map_err(|error| Coded::wrap(Exit::Usage, "invalid pipeline file", error.into()))
+}
+
+/// Lets pipeline files name the components that are installed in the data directory.
+///
+/// # Errors
+/// The configuration is not valid (exit code 2).
+pub(super) fn use_components_of(data: &DataArgs) -> anyhow::Result<()> {
+    pipelines::use_components_of(&data.resolve()?.config()?.process.data);
+    Ok(())
 }
 
 /// Returns a runtime for one command.

@@ -250,6 +250,7 @@ pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn schema() -> anyhow::Result<Exit> {
+    super::pipeline::use_components_of(&DataArgs::default())?;
     out::json(&json_schema(&crate::pipelines::registry()))?;
     Ok(Exit::Ok)
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use forebay_api::pipelines::Alerts;
 use forebay_base::error_chain::chain;
 use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::error::RunError;
@@ -15,6 +16,7 @@ use forebay_pipeline::run::{Options, Pipeline, Report};
 use forebay_pipeline::state::{HEARTBEAT, Outcome, State, StateError};
 use forebay_sdk::ConnectorError;
 use forebay_sdk::run::{Cancel, Context};
+use forebay_webhooks::SendError;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -68,6 +70,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    super::pipeline::use_components_of(&args.data)?;
     let file = load(&args.file)?;
     let memory = Memory::open(args, &file)?;
     let id = uuid::Uuid::now_v7().simple().to_string();
@@ -83,7 +86,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             once: args.once.clone(),
             follow: args.follow,
         };
-        tokio::select! {
+        let mut alerts = Alerts::of(&file, &context).map_err(Failure::Alerts)?;
+        let ended = tokio::select! {
             biased;
             ended = pipeline.run(options, &context) => ended.map_err(Failure::Failed),
             stopped = interrupted(&cancel) => match stopped {
@@ -91,16 +95,35 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
                 Err(error) => Err(Failure::Signals(error)),
             },
             never = watch.follow() => match never {},
+            never = Alerts::watch(alerts.as_mut(), &context) => match never {},
+        };
+        let failed = match &ended {
+            Err(Failure::Failed(error)) if !is_cancelled(&context, error) => {
+                Some(chain(error).to_string())
+            }
+            _ => None,
+        };
+        tokio::select! {
+            () = Alerts::end(alerts, failed.as_deref()) => {}
+            // Waiting for a receiver can be cut short.
+            _ = tokio::signal::ctrl_c() => {}
         }
+        ended
     });
     // Rows in flight are dropped with their connections: none of them was committed.
     runtime.shutdown_background();
     end(args, &context, &memory, ended)
 }
 
+/// Whether a run ended because it was asked to.
+fn is_cancelled(context: &Context, error: &RunError) -> bool {
+    context.is_cancelled() && matches!(error.source, ConnectorError::Stopped)
+}
+
 /// How a run ended that did not complete.
 enum Failure {
     Failed(RunError),
+    Alerts(SendError),
     Interrupted,
     Signals(anyhow::Error),
 }
@@ -141,14 +164,12 @@ fn end(
     memory: &Memory,
     ended: Result<Report, Failure>,
 ) -> anyhow::Result<Exit> {
-    let is_cancelled = |error: &RunError| {
-        context.is_cancelled() && matches!(error.source, ConnectorError::Stopped)
-    };
     let (outcome, error) = match &ended {
         Ok(_) => (Outcome::Done, None),
-        Err(Failure::Failed(error)) if is_cancelled(error) => (Outcome::Cancelled, None),
+        Err(Failure::Failed(error)) if is_cancelled(context, error) => (Outcome::Cancelled, None),
         Err(Failure::Failed(error)) => (Outcome::Failed, Some(chain(error).to_string())),
         Err(Failure::Interrupted) => (Outcome::Cancelled, None),
+        Err(Failure::Alerts(error)) => (Outcome::Failed, Some(chain(error).to_string())),
         Err(Failure::Signals(error)) => (Outcome::Failed, Some(format!("{error:#}"))),
     };
     let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
@@ -167,7 +188,7 @@ fn end(
             print(args, &report)?;
             Ok(Exit::Ok)
         }
-        Err(Failure::Failed(error)) if is_cancelled(&error) => {
+        Err(Failure::Failed(error)) if is_cancelled(context, &error) => {
             let units = context.moved.units_committed.load(Ordering::Relaxed);
             out::note(format_args!(
                 "stopped; {units} units are committed, and the next run continues after them"
@@ -176,6 +197,7 @@ fn end(
         }
         Err(Failure::Interrupted) => Err(Coded::error(Exit::Interrupted, "stopped at once")),
         Err(Failure::Failed(error)) => Err(anyhow::Error::new(error).context("the run failed")),
+        Err(Failure::Alerts(error)) => Err(anyhow::Error::new(error).context("cannot send alerts")),
         Err(Failure::Signals(error)) => Err(error),
     }
 }

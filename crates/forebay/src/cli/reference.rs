@@ -77,8 +77,11 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
 }
 
 /// The parts that a build may leave out, and whether this one has them.
-const OPTIONAL: [(&str, bool); 3] = [
+const OPTIONAL: [(&str, bool); 6] = [
+    ("delta", cfg!(feature = "delta")),
+    ("http-json", cfg!(feature = "http-json")),
     ("mongodb", cfg!(feature = "mongodb")),
+    ("mysql", cfg!(feature = "mysql")),
     ("sql", cfg!(feature = "sql")),
     ("thumbnails", cfg!(feature = "thumbnails")),
 ];

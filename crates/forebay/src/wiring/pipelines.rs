@@ -13,6 +13,7 @@ use crate::serve::Subsystem;
 /// Opens the record of runs, and starts the schedule.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     let data = &config.process.data;
+    pipelines::use_components_of(data);
     let state = State::open(&pipelines::state_file(data)).context("cannot open the run record")?;
     routes::open(Settings {
         dir: config.pipelines.dir.clone().unwrap_or_else(|| data.join("pipelines")),

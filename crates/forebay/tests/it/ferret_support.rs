@@ -32,6 +32,14 @@ impl Ferret {
         database.query_row(&query.replace("{}", &documents), [], |row| row.get(0)).ok()
     }
 
+    /// Returns the texts of a query of a collection's documents; none if the collection does not exist.
+    pub(crate) fn texts(&self, collection: &str, query: &str) -> Vec<String> {
+        let Some((database, documents)) = self.open(collection) else { return Vec::new() };
+        let mut rows = database.prepare(&query.replace("{}", &documents)).unwrap();
+        let rows = rows.query_map([], |row| row.get(0)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
     /// Returns the committed rows of a namespace of the intake in the order of their ids: the id, a
     /// space and the document, which must not be in the form that is stored as BSON
     /// (`docs/formats/mongodb-sink.md`).

@@ -17,6 +17,7 @@ mod cache_serve;
 mod cache_support;
 mod cache_tls;
 mod cli;
+mod connector_scaffolds;
 mod documents_cli;
 mod events_anchor_s3;
 mod events_cli;
@@ -52,19 +53,34 @@ mod mixed_oracle;
 mod mixed_records;
 mod mixed_uploads;
 mod namespaces_cli;
+mod pipeline_alerts;
 mod pipeline_columns;
+#[cfg(feature = "delta")]
+mod pipeline_delta;
 mod pipeline_feed;
+mod pipeline_feed_cut;
+mod pipeline_feed_events;
+mod pipeline_feed_events_kinds;
+mod pipeline_feed_files;
 mod pipeline_feed_forms;
+mod pipeline_feed_keyless;
 mod pipeline_feed_kinds;
+#[cfg(feature = "mongodb")]
+mod pipeline_feed_mongodb;
 mod pipeline_feed_sqlite;
 mod pipeline_forebay;
 mod pipeline_http;
+#[cfg(feature = "http-json")]
+mod pipeline_http_json;
 mod pipeline_incremental;
 mod pipeline_kill;
 #[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
+#[cfg(feature = "mysql")]
+mod pipeline_mysql;
 mod pipeline_names;
 mod pipeline_pg;
+mod pipeline_sandbox;
 mod presign;
 mod process;
 mod rules;
@@ -76,4 +92,5 @@ mod tls;
 mod tour;
 mod uploads_kill;
 mod uploads_limits;
+mod webhook_receiver;
 mod webhooks;

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 
 use super::pipeline_feed::{kill_rounds, killed_after};
 use super::pipeline_feed_forms::{CHANGES, STREAMS, TABLES};
-use super::pipeline_pg::{Pipeline, two_databases};
+use super::pipeline_pg::{Pipeline, in_source, two_databases};
 use super::support::{run, stderr};
 
 /// A pipeline from database `src` into the file `dst.sqlite`.
@@ -33,13 +33,6 @@ fn in_file(pipeline: &Pipeline, query: &str) -> Vec<String> {
     let mut statement = file.prepare(query).unwrap();
     let rows = statement.query_map([], |row| row.get(0)).unwrap();
     let mut rows: Vec<String> = rows.collect::<rusqlite::Result<_>>().unwrap();
-    rows.sort_unstable();
-    rows
-}
-
-fn in_source(pg: &Postgres, query: &str) -> Vec<String> {
-    let all = pg.query("src", query);
-    let mut rows: Vec<String> = all.lines().map(str::to_owned).collect();
     rows.sort_unstable();
     rows
 }

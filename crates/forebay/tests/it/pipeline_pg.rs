@@ -37,6 +37,13 @@ impl Pipeline {
         std::fs::write(self.dir.path().join("p.yaml"), file).unwrap();
     }
 
+    /// Changes its text.
+    pub(crate) fn edit(&self, edit: impl FnOnce(String) -> String) {
+        let path = self.dir.path().join("p.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, edit(text)).unwrap();
+    }
+
     pub(crate) fn run(&self) -> Value {
         serde_json::from_str(&run_ok(&self.dir, &["pipeline", "run", "p.yaml", "--json"])).unwrap()
     }
@@ -56,6 +63,14 @@ impl Pipeline {
     fn verify(&self) -> bool {
         run(&self.dir, &["pipeline", "verify", "p.yaml"]).status.success()
     }
+}
+
+/// The texts that a query of the source returns, sorted.
+pub(crate) fn in_source(pg: &Postgres, query: &str) -> Vec<String> {
+    let all = pg.query("src", query);
+    let mut rows: Vec<String> = all.lines().map(str::to_owned).collect();
+    rows.sort_unstable();
+    rows
 }
 
 /// A server with databases `src` and `dst`.

@@ -134,6 +134,26 @@ impl Server {
         }
     }
 
+    /// Returns once the server has read every byte sent to it on `stream`.
+    ///
+    /// The kernel lists the bytes that wait in the server's socket, which a stop would otherwise
+    /// find before its reader does.
+    pub(crate) fn until_read(&self, stream: &TcpStream) {
+        let end = |port: u16| format!(":{port:04X}");
+        let (server, client) = (end(self.address.port()), end(stream.local_addr().unwrap().port()));
+        let is_read = |line: &str| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            fields.len() > 4
+                && fields[1].ends_with(&server)
+                && fields[2].ends_with(&client)
+                && fields[4].ends_with(":00000000")
+        };
+        let deadline = std::time::Instant::now() + HANG;
+        while !std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(is_read) {
+            assert!(std::time::Instant::now() < deadline, "not read");
+        }
+    }
+
     /// Waits for the end and returns the exit code.
     pub(crate) fn wait(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()

@@ -27,6 +27,7 @@ mod pipeline;
 mod queue;
 mod report;
 mod resumed;
+mod sandbox;
 mod stages;
 mod tally;
 mod verify;

@@ -4,7 +4,7 @@
 //! The list of files is written as several CSV files. A run that copies them to Parquet is killed
 //! as soon as one file of them is committed; the next run continues, and the two sides are compared
 //! by their content hashes. Then a query counts files and bytes by file name extension, and its
-//! rows are compared with counts made while the list was written.
+//! rows are compared with counts made while the list was written. Connectors in a sandbox follow, where they are built.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::HANGS_AFTER;
 use super::report::{Report, rate};
+use super::sandbox::Sandboxed;
 use super::stages::Checks;
 use forebay_console::interrupt::Interrupt;
 use forebay_console::out::size;
@@ -44,6 +45,7 @@ pub(super) struct Measured {
     rows: u64,
     bytes: u64,
     took: Duration,
+    sandboxed: Sandboxed,
 }
 
 /// Files and bytes by the extension of their names.
@@ -64,6 +66,7 @@ impl Chapter<'_> {
         } else {
             report.line("  SQL is left out of this build; `--features full` adds it.")?;
         }
+        measured.sandboxed = self.sandbox(report)?;
         Ok(measured)
     }
 
@@ -128,12 +131,7 @@ impl Chapter<'_> {
                 "completed before it could be killed".to_owned()
             }
         ))?;
-        let verified = self.command(dir).args(["verify", "--json"]).arg(&path).output();
-        let verified = verified.context("cannot start a verification")?;
-        let complaint = String::from_utf8_lossy(&verified.stderr);
-        let verified: Value = serde_json::from_slice(&verified.stdout).with_context(|| {
-            format!("a verification ({}) printed no report: {complaint}", verified.status)
-        })?;
+        let verified = self.verify(dir, &path)?;
         let rows = verified["streams"][0]["destination_rows"].as_u64().unwrap_or(0);
         let mut problems = Vec::new();
         if verified["same"] != json!(true) {
@@ -149,9 +147,19 @@ impl Chapter<'_> {
         Ok(())
     }
 
+    /// Compares both sides of a pipeline; returns the report.
+    pub(super) fn verify(&self, dir: &Path, file: &Path) -> anyhow::Result<Value> {
+        let verified = self.command(dir).args(["verify", "--json"]).arg(file).output();
+        let verified = verified.context("cannot start a verification")?;
+        let complaint = String::from_utf8_lossy(&verified.stderr);
+        serde_json::from_slice(&verified.stdout).with_context(|| {
+            format!("a verification ({}) printed no report: {complaint}", verified.status)
+        })
+    }
+
     /// Starts a run and kills it as soon as it has committed something; returns whether it was
     /// still running.
-    fn kill_early(&self, dir: &Path, file: &Path, out: &Path) -> anyhow::Result<bool> {
+    pub(super) fn kill_early(&self, dir: &Path, file: &Path, out: &Path) -> anyhow::Result<bool> {
         let log = self.scratch.join("pipeline.log");
         let errors = std::fs::File::create(&log)
             .with_context(|| format!("cannot write {}", log.display()))?;
@@ -230,6 +238,13 @@ impl Chapter<'_> {
 
     /// Returns `forebay pipeline`, without settings from the environment.
     fn command(&self, dir: &Path) -> Command {
+        let mut command = self.program(dir);
+        command.arg("pipeline");
+        command
+    }
+
+    /// Returns `forebay`, without settings from the environment.
+    pub(super) fn program(&self, dir: &Path) -> Command {
         // The binary is this running program; its path was checked at the start.
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("forebay"));
         let mut command = Command::new(program);
@@ -238,12 +253,12 @@ impl Chapter<'_> {
                 command.env_remove(name);
             }
         }
-        command.current_dir(dir).stdin(Stdio::null()).arg("pipeline");
+        command.current_dir(dir).stdin(Stdio::null());
         command
     }
 
     /// Runs a file to its end; returns its report.
-    fn run_file(&self, dir: &Path, file: &Path) -> anyhow::Result<Value> {
+    pub(super) fn run_file(&self, dir: &Path, file: &Path) -> anyhow::Result<Value> {
         let output = self.command(dir).args(["run", "--json"]).arg(file).output();
         let output = output.context("cannot start a run")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -301,5 +316,6 @@ impl Measured {
         report.count("pipeline_rows", "rows copied by the pipeline", self.rows);
         let copied = rate(self.bytes as f64 / 1e6, self.took);
         report.measure("pipeline_mb_per_s", "CSV to Parquet, the continued run", copied, "MB/s");
+        self.sandboxed.add_figures(report);
     }
 }

@@ -79,7 +79,7 @@ fn empty(stage: &Stage<'_>, table: &str) -> anyhow::Result<()> {
 }
 
 /// Copies with two psqls and a pipe; returns the seconds.
-fn by_psql(stage: &Stage<'_>, table: &str) -> anyhow::Result<f64> {
+pub(super) fn by_psql(stage: &Stage<'_>, table: &str) -> anyhow::Result<f64> {
     empty(stage, table)?;
     let begun = Instant::now();
     let mut from = stage.server.psql_command("src");
@@ -103,11 +103,20 @@ pub(super) struct Ours<'a> {
     pub(super) key: Option<&'a str>,
     pub(super) load_method: &'a str,
     pub(super) write_mode: &'a str,
+    /// Whether both sides are components.
+    pub(super) sandbox: bool,
 }
 
 impl<'a> Ours<'a> {
     pub(super) fn of(table: &'a str) -> Self {
-        Self { table, parallelism: 1, key: None, load_method: "copy", write_mode: "append" }
+        Self {
+            table,
+            parallelism: 1,
+            key: None,
+            load_method: "copy",
+            write_mode: "append",
+            sandbox: false,
+        }
     }
 
     /// Copies two parts concurrently. A table that is replaced is loaded separately and can be
@@ -187,8 +196,9 @@ pub(super) fn by(
 ) -> anyhow::Result<(f64, Value)> {
     empty(stage, ours.table)?;
     let key = ours.key.map_or_else(String::new, |key| format!(", partition_key: {key}"));
+    let sandbox = if ours.sandbox { "  sandbox: true\n" } else { "" };
     let file = format!(
-        "{}  streams: [{{name: {}{key}}}]\n{}  load_method: {}\n  write_mode: {}\n\
+        "{}{sandbox}  streams: [{{name: {}{key}}}]\n{}{sandbox}  load_method: {}\n  write_mode: {}\n\
          resources: {{parallelism: {}}}\n",
         file_head(stage),
         ours.table,
@@ -203,7 +213,7 @@ pub(super) fn by(
 }
 
 /// Checks that a copy is the same, by the server's hash.
-fn same(stage: &Stage<'_>, table: &str) -> anyhow::Result<()> {
+pub(super) fn same(stage: &Stage<'_>, table: &str) -> anyhow::Result<()> {
     let (from, into) = (content(stage, "src", table)?, content(stage, "dst", table)?);
     ensure!(from == into, "{table} was copied wrongly: {from} became {into}");
     Ok(())
@@ -280,24 +290,39 @@ pub(super) fn against_insert(stage: &Stage<'_>, figures: &mut Figures) -> anyhow
 
 /// Measures the peak memory of a run, for a table and for one many times as large.
 pub(super) fn memory(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
+    let ours = Ours { parallelism: 2, key: Some("id"), ..Ours::of("t") };
+    memory_of(stage, "", ours, figures)
+}
+
+/// The same of a run with these settings.
+///
+/// * `name`: what the names of the figures begin with.
+pub(super) fn memory_of(
+    stage: &Stage<'_>,
+    name: &str,
+    ours: Ours<'_>,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     (stage.note)("memory, with a large table too");
     let peak = |report: &Value| -> anyhow::Result<f64> {
         let bytes =
             report.get("peak_rss_bytes").and_then(Value::as_f64).context("no memory reported")?;
         Ok(bytes / f64::from(1 << 20))
     };
-    let (_, report) = by_us(stage, Ours { parallelism: 2, key: Some("id"), ..Ours::of("t") })?;
-    figures.add("peak_memory_mib", peak(&report)?);
+    let (_, report) = by_us(stage, Ours { table: "t", ..ours })?;
+    figures.add(&format!("{name}peak_memory_mib"), peak(&report)?);
     let rows = ROWS.replace('N', &(stage.plan.rows * stage.plan.times).to_string());
     stage.server.query(
         "src",
         &format!("create table large {TABLE}; insert into large {rows}; analyze large"),
     )?;
-    let (seconds, report) =
-        by_us(stage, Ours { parallelism: 2, key: Some("id"), ..Ours::of("large") })?;
-    figures.add("large_peak_memory_mib", peak(&report)?);
+    let (seconds, report) = by_us(stage, Ours { table: "large", ..ours })?;
+    figures.add(&format!("{name}large_peak_memory_mib"), peak(&report)?);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    figures.add("large_two_rows_per_s", (stage.plan.rows * stage.plan.times) as f64 / seconds);
+    figures.add(
+        &format!("{name}large_two_rows_per_s"),
+        (stage.plan.rows * stage.plan.times) as f64 / seconds,
+    );
     stage.server.query("dst", "drop table large")?;
     stage.server.query("src", "drop table large")?;
     Ok(())

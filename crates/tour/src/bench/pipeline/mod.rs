@@ -10,6 +10,7 @@ mod copies;
 mod documents;
 mod lag;
 mod peers;
+pub mod sandbox;
 pub(super) mod server;
 
 use std::path::PathBuf;
