@@ -20,7 +20,7 @@ use forebay_webhooks::SendError;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::pipeline::{line, load, runtime_for, state};
 use super::settings::DataArgs;
@@ -103,10 +103,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             }
             _ => None,
         };
-        tokio::select! {
-            () = Alerts::end(alerts, failed.as_deref()) => {}
-            // Waiting for a receiver can be cut short.
-            _ = tokio::signal::ctrl_c() => {}
+        // Waiting for a receiver can be cut short.
+        if !matches!(ended, Err(Failure::Interrupted)) {
+            tokio::select! {
+                () = Alerts::end(alerts, failed.as_deref()) => {}
+                _ = signalled() => {}
+            }
         }
         ended
     });
@@ -270,19 +272,43 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
 
 /// Requests the run to stop at the first signal; returns at the second.
 async fn interrupted(cancel: &Cancel) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+    let mut signals = Signals::new()?;
     for round in 0..2 {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         if round == 0 {
             out::note("stopping at the next commit boundary; a second signal stops at once");
             cancel.cancel();
         }
     }
     Ok(())
+}
+
+/// Waits for a signal.
+async fn signalled() -> anyhow::Result<()> {
+    Signals::new()?.next().await;
+    Ok(())
+}
+
+/// The signals that ask a run to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("cannot handle SIGINT")?,
+            terminate: signal(SignalKind::terminate()).context("cannot handle SIGTERM")?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// Reports the progress of the run on the terminal and in the data directory.
