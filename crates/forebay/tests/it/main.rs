@@ -68,6 +68,7 @@ mod pipeline_feed_kinds;
 #[cfg(feature = "mongodb")]
 mod pipeline_feed_mongodb;
 mod pipeline_feed_sqlite;
+mod pipeline_feed_tables;
 mod pipeline_forebay;
 mod pipeline_http;
 #[cfg(feature = "http-json")]

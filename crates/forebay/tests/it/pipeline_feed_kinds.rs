@@ -194,6 +194,29 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
 }
 
 #[test]
+fn a_unit_of_changes_that_takes_longer_than_permitted_is_tried_again() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key)");
+    let pipeline = following(&pg, &["t"]);
+    pipeline.run();
+    let rest = "  limits: {timeout_seconds: 1}\nresources: {max_retries: 1}";
+    let apply = "  write_mode: upsert";
+    pipeline.write(&pg, "[{name: t, sync_mode: cdc}]", apply, rest);
+    let mut other = pg.session("dst");
+    send(&mut other, "begin; insert into t values (1);\n");
+    let open = "select count(*) from pg_stat_activity where datname = 'dst' and state = 'idle in transaction'";
+    while pg.query("postgres", open) != "1" {}
+    // It waits for the other transaction, which has a row with the same key.
+    pg.query("src", "insert into t values (1)");
+    pipeline.fails("it took longer than `limits.timeout_seconds`, 1s");
+    send(&mut other, "rollback;\n");
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    pipeline.run();
+    is_same(&pg, "t");
+}
+
+#[test]
 fn what_pgbench_writes_is_followed_to_the_last_row() {
     let Some(pg) = two_databases() else { return };
     pg.query(

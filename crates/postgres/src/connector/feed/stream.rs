@@ -23,6 +23,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::super::connect::refused;
 use super::assemble::Assembler;
+use super::identity::Recognized;
 use super::redefine::redefinition;
 use super::tables::Followed;
 use crate::replication::envelope::{Envelope, ServerTime};
@@ -64,12 +65,14 @@ impl Receiving {
     /// Reads from a connection on which replication has started.
     ///
     /// * `catalog`: another connection to the same database.
+    /// * `tables`: those that are followed.
     /// * `from`: the recorded position.
     /// * `present`: the end of the server's log.
     pub(super) fn start(
         replication: Replication,
         catalog: Client,
         assembler: Assembler,
+        tables: Recognized,
         from: Lsn,
         present: Lsn,
     ) -> Self {
@@ -82,6 +85,7 @@ impl Receiving {
             catalog,
             decoder: Decoder::default(),
             assembler,
+            tables,
             confirmed: follow,
             received: from,
             idle: None,
@@ -142,6 +146,7 @@ struct Receiver {
     catalog: Client,
     decoder: Decoder,
     assembler: Assembler,
+    tables: Recognized,
     confirmed: watch::Receiver<Lsn>,
     /// Everything before it was received.
     received: Lsn,
@@ -178,6 +183,8 @@ impl Receiver {
                 _ = report.tick() => {
                     self.report(true).await?;
                     self.measure().await?;
+                    // The log does not show it.
+                    self.tables.check(&self.catalog).await?;
                 }
                 changed = self.confirmed.changed() => match changed {
                     Ok(()) => self.report(false).await?,
@@ -253,6 +260,9 @@ impl Receiver {
                 let decoded = self.decoder.decode(data).map_err(broken)?;
                 self.received = self.received.max(at);
                 if let Message::Relation(relation) = &decoded.message {
+                    if self.assembler.is_namesake(relation) {
+                        self.tables.check(&self.catalog).await?;
+                    }
                     let redefined = match self.assembler.described(relation) {
                         Some(Followed { name, columns, .. }) => {
                             redefinition(&self.catalog, name, relation, columns).await?
