@@ -1,5 +1,7 @@
 //! `forebay pipeline init`: prints a template of a pipeline file.
 
+use forebay_pipeline::config::Name;
+
 use crate::exit::Exit;
 use crate::out;
 
@@ -12,7 +14,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     to: End,
     /// Name of the pipeline.
-    #[arg(long, value_name = "NAME", default_value = "my-pipeline")]
+    #[arg(long, value_name = "NAME", default_value = "my-pipeline", value_parser = name)]
     name: String,
 }
 
@@ -145,6 +147,12 @@ resources:
   checkpoint_interval_bytes: 256MiB
   max_retries: 5
 ";
+
+/// A name that a pipeline file can have.
+fn name(text: &str) -> Result<String, String> {
+    let read = serde_json::from_value::<Name>(text.into());
+    read.map(|name| name.as_str().to_owned()).map_err(|error| error.to_string())
+}
 
 /// Returns the source's connector, settings and streams.
 fn source(of: From) -> (&'static str, String) {

@@ -54,6 +54,10 @@ mod mixed_records;
 mod mixed_uploads;
 mod namespaces_cli;
 mod pipeline_alerts;
+#[cfg(feature = "clickhouse")]
+mod pipeline_clickhouse;
+#[cfg(feature = "clickhouse")]
+mod pipeline_clickhouse_kill;
 mod pipeline_columns;
 #[cfg(feature = "delta")]
 mod pipeline_delta;
@@ -67,7 +71,9 @@ mod pipeline_feed_keyless;
 mod pipeline_feed_kinds;
 #[cfg(feature = "mongodb")]
 mod pipeline_feed_mongodb;
+mod pipeline_feed_sandbox;
 mod pipeline_feed_sqlite;
+mod pipeline_feed_tables;
 mod pipeline_forebay;
 mod pipeline_http;
 #[cfg(feature = "http-json")]

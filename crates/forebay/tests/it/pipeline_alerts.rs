@@ -1,6 +1,7 @@
 //! Alerts of pipelines: what a receiver gets when a run fails, or its feed falls behind and catches up.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use base64::Engine as _;
@@ -94,6 +95,43 @@ fn a_feed_that_falls_behind_and_catches_up_is_reported_once_each() {
 }
 
 #[test]
+fn an_alert_that_is_not_delivered_is_a_warning_without_the_path_of_the_receiver() {
+    let Some(pg) = two_databases() else { return };
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let refusing = Receiver::start(Some(1));
+    let refusing_url = refusing.url();
+    for (url, found) in [
+        (format!("{refusing_url}/geheim"), "the receiver answered 500, at the last of 5 attempts"),
+        (format!("http://{closed}/geheim"), "at the last of 5 attempts"),
+    ] {
+        let pipeline = Pipeline::new(&pg, "[{name: absent}]", "", "");
+        pipeline.edit(|text| format!("{text}alerts: {{url: '{url}'}}\n"));
+        let failed = run(&pipeline.dir, &["pipeline", "run", "p.yaml"]);
+        let message = stderr(&failed);
+        assert!(message.contains("warning: cannot deliver the alert pipeline.failed"), "{message}");
+        assert!(message.contains(found) && !message.contains("geheim"), "{message}");
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_a_receiver_ends_with_a_signal() {
+    let Some(pg) = two_databases() else { return };
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let pipeline = Pipeline::new(&pg, "[{name: absent}]", "", "");
+    let url = format!("alerts: {{url: 'http://{}/'}}\n", silent.local_addr().unwrap());
+    pipeline.edit(|text| text + &url);
+    let mut command = pipeline.command();
+    let running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let request = silent.accept().unwrap();
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = running.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(!stderr(&ended).contains("not delivered in time"), "{}", stderr(&ended));
+    drop(request);
+}
+
+#[test]
 fn a_receiver_that_cannot_be_is_an_error_of_the_file() {
     let Some(pg) = two_databases() else { return };
     let pipeline = Pipeline::new(&pg, "[{name: absent}]", "", "");
@@ -102,6 +140,10 @@ fn a_receiver_that_cannot_be_is_an_error_of_the_file() {
         (json!({ "url": "https://a.example", "secret": "hunter2" }), "must be `whsec_`"),
         (json!({ "url": "https://a.example", "max_lag": "1s" }), "use at least 30s"),
         (json!({}), "missing field `url`"),
+        (
+            json!({ "url": "https://a.example", "max_lag": "1m" }),
+            "need streams with `sync_mode: cdc`",
+        ),
     ] {
         let before = std::fs::read_to_string(pipeline.dir.path().join("p.yaml")).unwrap();
         pipeline.edit(|text| format!("{text}alerts: {alerts}\n"));

@@ -11,7 +11,7 @@ use super::pipeline_pg::{EVERY_TYPE, two_databases};
 use super::support::{Server, run, stderr};
 
 #[test]
-fn values_of_every_type_arrive_as_they_are() {
+pub(crate) fn values_of_every_type_arrive_as_they_are() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", EVERY_TYPE);
     let table = r#""odd ""name""#;
@@ -36,7 +36,7 @@ fn values_of_every_type_arrive_as_they_are() {
 }
 
 #[test]
-fn tables_of_every_kind_are_followed() {
+pub(crate) fn tables_of_every_kind_are_followed() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -111,12 +111,12 @@ fn session(pg: &Postgres) -> Child {
     pg.session("src")
 }
 
-fn send(session: &mut Child, statement: &str) {
+pub(crate) fn send(session: &mut Child, statement: &str) {
     session.stdin.as_mut().unwrap().write_all(statement.as_bytes()).unwrap();
 }
 
 #[test]
-fn transactions_are_applied_in_the_order_of_their_commits() {
+pub(crate) fn transactions_are_applied_in_the_order_of_their_commits() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -154,7 +154,7 @@ fn transactions_are_applied_in_the_order_of_their_commits() {
 }
 
 #[test]
-fn a_server_that_is_killed_loses_and_repeats_nothing() {
+pub(crate) fn a_server_that_is_killed_loses_and_repeats_nothing() {
     let (Some(source), Some(destination)) = (two_databases(), Postgres::start()) else { return };
     destination.query("postgres", "create database dst");
     source.query("src", "create table t (id serial primary key, v int)");
@@ -194,7 +194,30 @@ fn a_server_that_is_killed_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn what_pgbench_writes_is_followed_to_the_last_row() {
+fn a_unit_of_changes_that_takes_longer_than_permitted_is_tried_again() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key)");
+    let pipeline = following(&pg, &["t"]);
+    pipeline.run();
+    let rest = "  limits: {timeout_seconds: 1}\nresources: {max_retries: 1}";
+    let apply = "  write_mode: upsert";
+    pipeline.write(&pg, "[{name: t, sync_mode: cdc}]", apply, rest);
+    let mut other = pg.session("dst");
+    send(&mut other, "begin; insert into t values (1);\n");
+    let open = "select count(*) from pg_stat_activity where datname = 'dst' and state = 'idle in transaction'";
+    while pg.query("postgres", open) != "1" {}
+    // It waits for the other transaction, which has a row with the same key.
+    pg.query("src", "insert into t values (1)");
+    pipeline.fails("it took longer than `limits.timeout_seconds`, 1s");
+    send(&mut other, "rollback;\n");
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    pipeline.run();
+    is_same(&pg, "t");
+}
+
+#[test]
+pub(crate) fn what_pgbench_writes_is_followed_to_the_last_row() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -231,7 +254,7 @@ fn what_pgbench_writes_is_followed_to_the_last_row() {
 }
 
 #[test]
-fn a_run_follows_until_it_is_stopped_also_in_the_server() {
+pub(crate) fn a_run_follows_until_it_is_stopped_also_in_the_server() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key)");
     let pipeline = following(&pg, &["t"]);

@@ -27,6 +27,8 @@ pub use super::{spec, validate};
 struct State {
     source: Option<Arc<dyn Source>>,
     stream: Option<Arc<dyn SourceStream>>,
+    /// The snapshot in which the next stream is opened.
+    snapshot: Option<String>,
 }
 
 thread_local! {
@@ -75,7 +77,7 @@ fn opening_of(handle: &[u8]) -> Option<(Opening, &[u8])> {
 }
 
 /// The source of these settings; the same one in every call of an instance.
-fn source<S>(config: &str) -> Result<Arc<dyn Source>, types::Error>
+pub(super) fn source<S>(config: &str) -> Result<Arc<dyn Source>, types::Error>
 where
     S: SourceSettings + DeserializeOwned,
 {
@@ -87,6 +89,11 @@ where
         state.source = Some(Arc::clone(&source));
         Ok(source)
     })
+}
+
+/// Has the next stream opened in a snapshot.
+pub(super) fn read_at(snapshot: String) {
+    STATE.with_borrow_mut(|state| state.snapshot = Some(snapshot));
 }
 
 /// Connects and reports what answered.
@@ -138,7 +145,8 @@ where
     S: SourceSettings + DeserializeOwned,
 {
     let source = source::<S>(config)?;
-    let opening = Opening::from(opening);
+    let mut opening = Opening::from(opening);
+    opening.snapshot = STATE.with_borrow_mut(|state| state.snapshot.take());
     let call = Call::new();
     let stream = StreamSettings::from(stream);
     let open = run(source.open(&stream, &opening, &call.context)).map_err(failed)?;

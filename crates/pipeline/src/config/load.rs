@@ -9,9 +9,9 @@ use forebay_sdk::settings::text::resolving;
 use forebay_sdk::settings::{DeletedRows, OnLost, Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
 
-use super::PipelineFile;
 use super::in_use::{self, Uses};
 use super::position;
+use super::{AlertSettings, PipelineFile};
 
 /// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -104,10 +104,13 @@ pub(crate) fn parse(
         let location = location.map(|location| (location.line(), location.column()));
         let found = error.to_string();
         let (found, within) = without_positions(&found);
-        let setting = setting_of_component(text, &field, found);
+        // The advice of the parser is for programs.
+        let found = found.split(", set DuplicateKeyPolicy").next().unwrap_or(found);
+        let field = field.trim_end_matches('?').trim_end_matches('.');
+        let setting = setting_of_component(text, field, found);
         let (field, found, within) = match &setting {
             Some((path, found, position)) => (&**path, *found, Some(*position)),
-            None => (&*field, found, within),
+            None => (field, found, within),
         };
         let field =
             if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
@@ -246,6 +249,12 @@ fn check_destination(file: &PipelineFile) -> Result<(), (&'static str, String)> 
             "destination.deleted_rows",
             "`mark` needs streams with `sync_mode: cdc`, and `write_mode: upsert`".into(),
         ));
+    }
+    let has_limits =
+        |alerts: &AlertSettings| alerts.max_lag.is_some() || alerts.max_lag_bytes.is_some();
+    if !is_feed && file.alerts.as_ref().is_some_and(has_limits) {
+        let found = "`max_lag` and `max_lag_bytes` need streams with `sync_mode: cdc`".into();
+        return Err(("alerts", found));
     }
     match (file.source.on_lost, is_feed, destination.write_mode) {
         (OnLost::CopyAgain, false, _) => {

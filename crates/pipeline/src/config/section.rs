@@ -215,7 +215,12 @@ impl<C: Kind + ?Sized, R> Section<C, R> {
         entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
             let names: Vec<_> = entries.iter().map(|entry| &*entry.name).collect();
             let (section, names) = (C::SECTION, names.join(", "));
-            E::custom(format_args!("unknown {section} {name:?}; use one of {names}"))
+            match name.strip_prefix("wasm:") {
+                Some(component) => E::custom(format_args!(
+                    "no component {component:?} with the role {section} is installed; list them with `forebay connector list`"
+                )),
+                None => E::custom(format_args!("unknown {section} {name:?}; use one of {names}")),
+            }
         })
     }
 }

@@ -60,6 +60,7 @@ impl<'a> Pipeline<'a> {
     /// # Errors
     /// [`RunError`] with the stream. Committed units stay; the next run continues after them.
     pub async fn run(&self, options: Options, context: &Context) -> Result<Report, RunError> {
+        self.check_options(&options)?;
         if self.is_feed() {
             return self.run_feed(&options, context).await;
         }
@@ -105,7 +106,21 @@ impl<'a> Pipeline<'a> {
             phases: PhaseSeconds::from(&*context.phases),
             warnings: context.warnings(),
             feed: None,
+            metrics: context.measures.all(),
         })
+    }
+
+    /// Refuses options that would have no effect.
+    fn check_options(&self, options: &Options) -> Result<(), RunError> {
+        let found = match (self.is_feed(), options.follow, &options.once) {
+            (false, true, _) => "only changes can be followed; a run without `sync_mode: cdc` ends",
+            (true, _, Some(_)) => {
+                "changes are applied once in any run; a run of `sync_mode: cdc` has no name"
+            }
+            _ => return Ok(()),
+        };
+        let way_out = "leave out this option";
+        Err(RunError::of("the run", ConnectorError::unsupported(found, way_out)))
     }
 
     /// Memory for the batches of a run.

@@ -22,6 +22,7 @@ use tokio::time::Interval;
 
 use super::engine::{Options, Pipeline};
 use super::report::{FeedReport, Report, StreamReport};
+use super::units::within;
 use crate::error::RunError;
 
 /// A unit ends with the first change after which it has this many bytes.
@@ -104,6 +105,7 @@ impl Pipeline<'_> {
             phases: PhaseSeconds::from(&*context.phases),
             warnings: context.warnings(),
             feed: Some(report),
+            metrics: context.measures.all(),
         })
     }
 
@@ -202,7 +204,14 @@ impl Pipeline<'_> {
         let recorded = ends.target.record(pipeline, known.as_ref(), Some(&copying)).await;
         recorded.map_err(|error| RunError::of("the ledger", error))?;
         let created = ends.source.create(&copying.origin, streams).await.map_err(failed)?;
-        ends.target.check(&created.streams, self.form()).map_err(failed)?;
+        if let Err(error) = ends.target.check(&created.streams, self.form()) {
+            // What cannot be applied is not kept for it.
+            drop(created.snapshot);
+            ends.source.remove(&copying.origin).await.map_err(failed)?;
+            let forgotten = ends.target.record(pipeline, Some(&copying), None).await;
+            forgotten.map_err(|error| RunError::of("the ledger", error))?;
+            return Err(failed(error));
+        }
         *reports = self.copy_in(created.snapshot.id.clone(), streams, context).await?;
         drop(created.snapshot);
         let feed =
@@ -332,7 +341,9 @@ impl Pipeline<'_> {
         following.report.wanted.clone_from(&wanted);
         let mut lag = tokio::time::interval(LAG_EVERY);
         let targets = self.targets();
+        let limit = self.file.destination.limits.timeout();
         let opening = ends.target.open(pipeline, &following.feed, &targets);
+        let opening = within(limit, "prepare to apply changes".to_owned(), opening);
         let mut writer = measuring(opening, &mut *stream, &mut lag, context).await?;
         loop {
             let position = following.feed.position.clone().unwrap_or_default();
@@ -349,6 +360,7 @@ impl Pipeline<'_> {
                 () = context.cancelled() => return Err(ConnectorError::Stopped),
             };
             let taking = following.take(&mut *writer, next, context);
+            let taking = within(limit, format!("apply changes after {position}"), taking);
             let taken = measuring(taking, &mut *stream, &mut lag, context).await?;
             if let Some(position) = taken {
                 stream.confirm(&position).await?;

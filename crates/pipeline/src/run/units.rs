@@ -56,7 +56,7 @@ pub(super) struct Done {
 /// Runs an operation within the permitted time.
 ///
 /// * `act`: the operation, for messages.
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Option<Duration>,
     act: String,
     doing: impl Future<Output = Result<T, ConnectorError>>,

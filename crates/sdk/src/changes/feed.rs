@@ -123,6 +123,10 @@ pub struct FeedStream {
     /// Changes of commits before this position are in its copy; `None`: it was copied when the feed began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// What the source recognizes it by, in its own words, since another one may get its name. None in feeds of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_by: Vec<String>,
 }
 
 impl FeedStream {

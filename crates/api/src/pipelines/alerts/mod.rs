@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants: a receiver that is slow or away delays no row; a request reaches only the host that the file names,
-//! follows no redirection, and ends within its time limit; an alert that cannot be delivered is logged and counted.
+//! follows no redirection, and ends within its time limit; an alert that cannot be delivered is logged, counted, and a
+//! warning of the run.
 
 mod level;
 
@@ -49,7 +50,7 @@ const ERROR_SIZE_MAX: usize = 2 << 10;
 #[derive(Debug)]
 pub struct Alerts {
     pipeline: String,
-    run: String,
+    context: Context,
     begun: Instant,
     level: Level,
     to: mpsc::Sender<Alert>,
@@ -72,11 +73,11 @@ impl Alerts {
     pub fn of(file: &PipelineFile, context: &Context) -> Result<Option<Self>, SendError> {
         let Some(settings) = &file.alerts else { return Ok(None) };
         let pipeline = file.pipeline.as_str().to_owned();
-        let sender = Sender::new(settings, pipeline.clone())?;
+        let sender = Sender::new(settings, pipeline.clone(), context.clone())?;
         let (to, waiting) = mpsc::channel(WAITING_MAX);
         Ok(Some(Self {
             pipeline,
-            run: context.run.to_string(),
+            context: context.clone(),
             begun: Instant::now(),
             level: Level::new(settings),
             to,
@@ -135,16 +136,17 @@ impl Alerts {
             let end = error.floor_char_boundary(ERROR_SIZE_MAX);
             alerts.send("pipeline.failed", &json!({ "error": error.get(..end) }));
         }
-        let Self { to, mut sender, pipeline, .. } = alerts;
+        let Self { to, mut sender, pipeline, context, .. } = alerts;
         drop(to);
         if tokio::time::timeout(END_LIMIT, &mut sender).await.is_err() {
             sender.abort();
             tracing::error!(pipeline, "alerts were not delivered in time and are dropped");
+            context.warn("alerts were not delivered in time and are dropped");
         }
     }
 
     fn send(&self, kind: &'static str, more: &serde_json::Value) {
-        let mut data = json!({ "pipeline": self.pipeline, "run": self.run });
+        let mut data = json!({ "pipeline": self.pipeline, "run": *self.context.run });
         if let (Some(data), Some(more)) = (data.as_object_mut(), more.as_object()) {
             data.extend(more.clone());
         }
@@ -158,6 +160,7 @@ impl Alerts {
         let alert = Alert { kind, id: alert_id(), body: body.to_string() };
         if self.to.try_send(alert).is_err() {
             tracing::error!(pipeline = self.pipeline, kind, "too many alerts wait; one is dropped");
+            self.context.warn(&format!("too many alerts wait; {kind} is dropped"));
             count(&self.pipeline, kind, "dropped");
         }
     }
@@ -179,13 +182,18 @@ fn count(pipeline: &str, kind: &'static str, outcome: &'static str) {
 /// Delivers alerts.
 struct Sender {
     pipeline: String,
+    context: Context,
     url: String,
     key: Option<SigningKey>,
     transport: Arc<dyn Transport>,
 }
 
 impl Sender {
-    fn new(settings: &AlertSettings, pipeline: String) -> Result<Self, SendError> {
+    fn new(
+        settings: &AlertSettings,
+        pipeline: String,
+        context: Context,
+    ) -> Result<Self, SendError> {
         let url = settings.url.expose();
         // The operator who writes pipeline files decides who is reached: this host, and no other.
         let host = url.host_str().unwrap_or_default().parse::<Allow>();
@@ -193,6 +201,7 @@ impl Sender {
         let transport = HttpTransport::new(allowed, Arc::new(SystemLookup), REQUEST_LIMIT)?;
         Ok(Self {
             pipeline,
+            context,
             url: url.to_string(),
             key: settings.secret.as_ref().map(|key| SigningKey(key.expose())),
             transport: Arc::new(transport),
@@ -207,6 +216,7 @@ impl Sender {
                 Err(reason) => {
                     let (pipeline, kind) = (&self.pipeline, alert.kind);
                     tracing::error!(pipeline, kind, reason, "cannot deliver an alert");
+                    self.context.warn(&format!("cannot deliver the alert {kind}: {reason}"));
                     count(pipeline, kind, "failed");
                 }
             }

@@ -311,7 +311,8 @@ mod tests {
             column("a \"b\"", "text", false, Wire::Text),
             column("big", "text", false, Wire::Text),
         ];
-        let stream = FeedStream { stream: "public.t".into(), columns, from: None };
+        let stream =
+            FeedStream { stream: "public.t".into(), columns, from: None, known_by: Vec::new() };
         Table::new("t", "L1", &stream).unwrap()
     }
 

@@ -29,7 +29,8 @@ fn columns() -> Vec<FeedColumn> {
 }
 
 fn feed(form: FeedForm) -> Feed {
-    let stream = FeedStream { stream: "s".into(), columns: columns(), from: None };
+    let stream =
+        FeedStream { stream: "s".into(), columns: columns(), from: None, known_by: Vec::new() };
     let position = Some("0/1".to_owned());
     Feed { origin: FeedOrigin::default(), position, streams: vec![stream], form }
 }

@@ -27,7 +27,7 @@ fn stream(name: &str) -> FeedStream {
     let wire = Some(Wire::Int4);
     let column =
         FeedColumn { name: "id".into(), sql_type: "integer".into(), is_key: true, number: 1, wire };
-    FeedStream { stream: name.into(), columns: vec![column], from: None }
+    FeedStream { stream: name.into(), columns: vec![column], from: None, known_by: Vec::new() }
 }
 
 fn begun(position: Option<&str>) -> Feed {

@@ -167,9 +167,17 @@ impl Assembler {
         self.transaction.as_ref().is_some_and(|transaction| transaction.position < table.from)
     }
 
+    /// A table has other names while it is renamed, and other tables may have its name.
     fn place(&self, relation: &Relation) -> Option<usize> {
-        self.followed.iter().position(|table| {
-            table.name.schema == relation.schema && table.name.table == relation.name
+        self.followed.iter().position(|table| table.oid == relation.oid)
+    }
+
+    /// Whether another table has the name of one that is followed.
+    pub(super) fn is_namesake(&self, relation: &Relation) -> bool {
+        self.followed.iter().any(|table| {
+            table.name.schema == relation.schema
+                && table.name.table == relation.name
+                && table.oid != relation.oid
         })
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`source`] | the feed at its source: slot, publication, snapshot |
 //! | [`slot`] | the replication slot: its name and its state |
+//! | [`identity`] | what a table is recognized by |
 //! | [`tables`] | the tables of a feed in the source's catalog, and whether they can be followed |
 //! | [`assemble`] | messages of pgoutput become units of whole transactions |
 //! | [`collect`] | the changes of one table, added up or one by one |
@@ -23,6 +24,7 @@ mod apply;
 mod assemble;
 mod bag;
 mod collect;
+mod identity;
 mod record;
 mod redefine;
 mod send;

@@ -72,6 +72,9 @@ pub(super) async fn redefinition(
     });
     let live: HashMap<String, Live> = live.collect();
     let wires = Wires::of(client, name).await?;
+    // Without a key rows can only be inserted.
+    let has_key = relation.identity != ReplicaIdentity::Full
+        && relation.columns.iter().any(|column| column.is_identity);
     let mut columns = Vec::with_capacity(relation.columns.len());
     for (column, of) in relation.columns.iter().zip(&types) {
         let is_recorded_key =
@@ -84,10 +87,7 @@ pub(super) async fn redefinition(
             name: column.name.clone(),
             wire: wire.or_else(|| known.and_then(|known| known.wire.clone())),
             sql_type,
-            is_key: match relation.identity {
-                ReplicaIdentity::Full => is_recorded_key(),
-                _ => column.is_identity,
-            },
+            is_key: if has_key { column.is_identity } else { is_recorded_key() },
             number: number(&column.name, &live, recorded),
         };
         check_type(name, &found, of.get(1), of.get(2))?;

@@ -17,8 +17,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::super::connect::{Server, refused};
 use super::super::source::PostgresSource;
-use super::super::sql::ident;
+use super::super::sql::{TableName, ident};
 use super::assemble::Assembler;
+use super::identity::{Identity, Recognized, identities};
 use super::slot::{in_use, lost, own_name, slot, temporary_name};
 use super::stream::Receiving;
 use super::tables::{Followed, followed};
@@ -171,14 +172,14 @@ impl ChangeSource for PostgresSource {
             created.map_err(|error| refused("create the publication", error))?;
         }
         check_published(&client, &origin.publication, &tables).await?;
+        let known = identities(&client, &origin.publication, &names(&tables)).await?;
         let mut replication = Replication::connect(server.inner()).await?;
         let within = self.settings.wait_for_late_commits.get();
         let created = replication.create_slot(&origin.slot, false, within).await?;
-        let recorded = tables.iter().zip(streams);
         Ok(CreatedFeed {
             position: created.consistent_point.to_string(),
             snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
-            streams: recorded.map(|(table, stream)| recorded_as(table, stream, None)).collect(),
+            streams: recorded_as(&tables, known, streams, None),
         })
     }
 
@@ -196,17 +197,15 @@ impl ChangeSource for PostgresSource {
             self.publish(&client, &origin.publication, &added).await?;
         }
         check_published(&client, &origin.publication, &tables).await?;
+        let known = identities(&client, &origin.publication, &names(&added)).await?;
         let mut replication = Replication::connect(server.inner()).await?;
         let within = self.settings.wait_for_late_commits.get();
         // It only says from where on changes count, and ends with its connection.
         let created = replication.create_slot(&temporary_name(), true, within).await?;
         let position = created.consistent_point.to_string();
-        let recorded = added.iter().zip(further);
         Ok(CreatedFeed {
             snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
-            streams: recorded
-                .map(|(table, stream)| recorded_as(table, stream, Some(position.clone())))
-                .collect(),
+            streams: recorded_as(&added, known, further, Some(&position)),
             position,
         })
     }
@@ -240,10 +239,20 @@ impl ChangeSource for PostgresSource {
             return Ok(Attached::Lost(lost));
         }
         let mut tables = self.followed(&client, streams).await?;
+        let names = names(&tables);
+        let now = identities(&client, &origin.publication, &names).await?;
+        let mut marks = Vec::with_capacity(now.len());
+        for ((now, name), recorded) in now.into_iter().zip(&names).zip(&feed.streams) {
+            if let Some(lost) = now.other_than(&recorded.known_by, name) {
+                return Ok(Attached::Lost(lost));
+            }
+            let is_recorded = !recorded.known_by.is_empty();
+            marks.push(if is_recorded { recorded.known_by.clone() } else { now.marks });
+        }
         check_published(&client, &origin.publication, &tables).await?;
         // What changed since then is in the stream.
         for (table, recorded) in tables.iter_mut().zip(&feed.streams) {
-            *table = Followed::new(table.name.clone(), recorded.columns.clone());
+            *table = Followed::new(table.name.clone(), table.oid, recorded.columns.clone());
             if let Some(from) = &recorded.from {
                 table.from = parsed(from)?;
             }
@@ -254,9 +263,12 @@ impl ChangeSource for PostgresSource {
             binary: true,
             streaming: false,
         };
+        let patience = replication.patience().await?;
         replication.start(&origin.slot, from, &options).await?;
         let assembler = Assembler::new(tables, from, unit_size, feed.form);
-        let receiving = Receiving::start(replication, client, assembler, from, present);
+        let tables = Recognized::new(&origin.publication, names, marks);
+        let receiving =
+            Receiving::start(replication, client, assembler, tables, from, present, patience);
         Ok(Attached::Stream(Box::new(receiving)))
     }
 
@@ -311,9 +323,25 @@ fn parsed(position: &str) -> Result<Lsn> {
     })
 }
 
-/// A table as a feed records it.
-fn recorded_as(table: &Followed, stream: &StreamSettings, from: Option<String>) -> FeedStream {
-    FeedStream { stream: stream.name.clone(), columns: table.columns.clone(), from }
+fn names(tables: &[Followed]) -> Vec<TableName> {
+    tables.iter().map(|table| table.name.clone()).collect()
+}
+
+/// Tables as a feed records them.
+fn recorded_as(
+    tables: &[Followed],
+    known: Vec<Identity>,
+    streams: &[StreamSettings],
+    from: Option<&str>,
+) -> Vec<FeedStream> {
+    let recorded = tables.iter().zip(known).zip(streams);
+    let recorded = recorded.map(|((table, known), stream)| FeedStream {
+        stream: stream.name.clone(),
+        columns: table.columns.clone(),
+        from: from.map(str::to_owned),
+        known_by: known.marks,
+    });
+    recorded.collect()
 }
 
 /// Whether a publication has every change of these tables.

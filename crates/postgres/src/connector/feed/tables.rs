@@ -16,11 +16,14 @@ use super::super::catalog::TableColumn;
 use super::super::connect::refused;
 use super::super::sql::TableName;
 use crate::replication::Lsn;
+use crate::replication::pgoutput::Oid;
 
 /// A table that is followed.
 #[derive(Debug, Clone)]
 pub(super) struct Followed {
     pub(super) name: TableName,
+    /// Its number, which it keeps when it is renamed.
+    pub(super) oid: Oid,
     /// Its columns, as they are recorded.
     pub(super) columns: Vec<FeedColumn>,
     /// Columns of the key, by their index; none: all values name a row.
@@ -30,10 +33,10 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn new(name: TableName, columns: Vec<FeedColumn>) -> Self {
+    pub(super) fn new(name: TableName, oid: Oid, columns: Vec<FeedColumn>) -> Self {
         let keys = columns.iter().enumerate().filter(|(_, column)| column.is_key);
         let key = keys.map(|(at, _)| at).collect();
-        Self { name, columns, key, from: Lsn(0) }
+        Self { name, oid, columns, key, from: Lsn(0) }
     }
 
     /// The same table with other columns.
@@ -41,7 +44,7 @@ impl Followed {
     /// # Errors
     /// It has another key, by which the rows at the destination cannot be found.
     pub(super) fn redefined(&self, columns: Vec<FeedColumn>) -> Result<Self> {
-        let other = Self { from: self.from, ..Self::new(self.name.clone(), columns) };
+        let other = Self { from: self.from, ..Self::new(self.name.clone(), self.oid, columns) };
         let key = |table: &Self| {
             let keys = table.columns.iter().filter(|column| column.is_key);
             keys.map(|column| column.name.clone()).collect::<Vec<_>>()
@@ -76,7 +79,8 @@ pub(super) fn check_type(
 
 /// A table and what its server sends of a row before a change.
 const TABLE: &str = "
-select c.oid, c.relkind::text, c.relreplident::text, c.relpersistence::text
+select c.oid, c.relkind::text, c.relreplident::text, c.relpersistence::text,
+       c.relkind = 'r' and exists (select from pg_inherits where inhparent = c.oid)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = $1 and c.relname = $2";
 
@@ -141,6 +145,14 @@ pub(super) async fn followed(client: &Client, name: &TableName) -> Result<Follow
             "read it with `sync_mode: full_refresh`",
         ));
     }
+    if found.get(4) {
+        return Err(ConnectorError::unsupported(
+            format!(
+                "other tables inherit from {name}: it has their rows, and the log has their changes under their own names"
+            ),
+            "read it with `sync_mode: full_refresh`",
+        ));
+    }
     let rows = client.query_typed(COLUMNS, &[(&oid, Type::OID)]).await.map_err(act)?;
     let numbers: Vec<i16> = rows.iter().map(|row| row.get(0)).collect();
     let of: [(&(dyn ToSql + Sync), Type); 2] = [(&oid, Type::OID), (&identity, Type::TEXT)];
@@ -170,5 +182,5 @@ pub(super) async fn followed(client: &Client, name: &TableName) -> Result<Follow
         check_type(name, &column, row.get(3), row.get(4))?;
         columns.push(column);
     }
-    Ok(Followed::new(name.clone(), columns))
+    Ok(Followed::new(name.clone(), Oid(oid), columns))
 }
