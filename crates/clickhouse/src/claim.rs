@@ -11,7 +11,7 @@
 //! the watcher adds a last row for it, whose number nothing exceeds, and takes over.
 //!
 //! That row is the fence: every statement that adds rows or records has the condition that its holder still has the
-//! claim ([`Held::is_lost`]), which the server evaluates after the statement has begun. A statement that began before is in
+//! claim ([`Held::holds`]), which the server evaluates after the statement has begun. A statement that began before is in
 //! `system.processes`, and the new holder waits until it has ended. So no statement of an earlier run adds anything
 //! after the new holder has begun to read, whenever it arrives.
 
@@ -27,7 +27,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::client::{Body, Server};
 use crate::columns::DURABLE;
-use crate::error::{Failed, THROW_IF, UNKNOWN_TABLE};
+use crate::error::{Failed, LOST, THROW_IF, UNKNOWN_TABLE};
 use crate::sql;
 
 pub(crate) const CLAIMS: &str = "_forebay_claims";
@@ -81,12 +81,13 @@ impl Held {
         })
     }
 
-    /// A condition of SQL that holds if another run has taken the claim, or it was released.
-    pub(crate) fn is_lost(&self) -> String {
+    /// A condition of SQL under which a statement fails: another run has taken the claim, or it was released.
+    pub(crate) fn holds(&self) -> String {
         let (key, holder) = (sql::text(&self.key), sql::text(&self.holder));
-        format!(
-            "(SELECT argMax(state, beat) FROM {CLAIMS} WHERE key = {key} AND holder = {holder}) != 'held'"
-        )
+        let state = format!(
+            "SELECT argMax(state, beat) FROM {CLAIMS} WHERE key = {key} AND holder = {holder}"
+        );
+        format!("throwIf(({state}) != 'held', '{LOST}') = 0")
     }
 
     /// The comment of a statement that it covers.
@@ -129,7 +130,7 @@ impl Held {
     async fn keep(&self, mut beat: u64) {
         let mut every = tokio::time::interval(BEAT_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let condition = format!(" WHERE throwIf({}) = 0", self.is_lost());
+        let condition = format!(" WHERE {}", self.holds());
         loop {
             every.tick().await;
             beat += 1;
@@ -334,8 +335,8 @@ async fn create(server: &Server) -> Result<()> {
 ///
 /// * `head`: an INSERT with its columns.
 /// * `select`: what it adds, from `input` if there is a body.
-/// * `conditions`: those under which nothing may be added.
-pub(crate) async fn insert_unless(
+/// * `conditions`: all of them, each of which makes the statement fail if it does not hold.
+pub(crate) async fn insert_if(
     server: &Server,
     head: &str,
     select: &str,
@@ -345,7 +346,7 @@ pub(crate) async fn insert_unless(
 ) -> Result<(), Failed> {
     let condition = match conditions {
         [] => String::new(),
-        all => format!(" WHERE throwIf({}) = 0", all.join(" OR ")),
+        all => format!(" WHERE {}", all.join(" AND ")),
     };
     let (body, format) = body;
     let sql = format!("{head} {select}{condition} FORMAT {format}");

@@ -227,7 +227,7 @@ impl Server {
     /// Rows of a query, as texts. It must not have NULL in its columns.
     pub(crate) async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<String>>, Failed> {
         let sql = format!("{sql}\nFORMAT JSONCompactStringsEachRow");
-        let answer = self.ask(sql, "forebay").await?;
+        let answer = self.ask(sql, "forebay-read").await?;
         let lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines
             .map(|line| serde_json::from_slice(line))

@@ -18,7 +18,7 @@ use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::WriteMode;
 
 use crate::catalog::{LOAD, OURS, VERSION};
-use crate::claim::insert_unless;
+use crate::claim::insert_if;
 use crate::client::{Body, Server};
 use crate::error::Failed;
 use crate::ledger::digits_of;
@@ -72,7 +72,7 @@ impl Writer {
         &self,
         table: &str,
         body: Body,
-        unless: &[String],
+        conditions: &[String],
     ) -> Result<(), Failed> {
         let columns = self.shared.columns();
         let mut names: Vec<String> = columns.iter().map(|column| sql::name(&column.name)).collect();
@@ -95,7 +95,7 @@ impl Writer {
         let select = format!("SELECT {} FROM input({structure})", selected.join(", "));
         let comment = self.shared.ledger.comment(&self.unit);
         let body = (body, "ArrowStream");
-        insert_unless(&self.shared.server, &head, &select, unless, body, &comment).await
+        insert_if(&self.shared.server, &head, &select, conditions, body, &comment).await
     }
 
     /// Commits the unit.
@@ -151,8 +151,9 @@ impl Writer {
         let put = match self.is_staged {
             true => self.move_stage(body, entry).await,
             false => {
-                let unless = self.shared.ledger.outdated(&self.load.id, &self.unit, &self.attempt);
-                let put = self.insert_into(&table, body, &unless).await;
+                let ledger = &self.shared.ledger;
+                let conditions = ledger.current(&self.load.id, &self.unit, &self.attempt);
+                let put = self.insert_into(&table, body, &conditions).await;
                 put.map_err(|failed| self.shared.server.failed(&act, failed))
             }
         };

@@ -13,6 +13,9 @@ const SHOWN_MAX: usize = 600;
 pub(crate) const UNKNOWN_TABLE: u32 = 60;
 pub(crate) const UNKNOWN_DATABASE: u32 = 81;
 pub(crate) const THROW_IF: u32 = 395;
+/// Texts with which a statement fails because its run has lost its claim, or another load or attempt has begun.
+pub(crate) const LOST: &str = "forebay: another run writes here";
+pub(crate) const OUTDATED: &str = "forebay: another attempt has begun";
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,24 +63,28 @@ impl Failed {
     /// * `server`: its name in messages.
     pub(crate) fn into_error(self, act: &str, server: &str) -> ConnectorError {
         let act = act.to_owned();
-        let (code, is_gateway) = match self {
+        let (code, is_gateway, text) = match self {
             Self::Lost(source) => {
                 return ConnectorError::Unreachable { what: server.to_owned(), source };
             }
-            Self::Answered { code, is_gateway, .. } => (code, is_gateway),
+            Self::Answered { code, is_gateway, text } => (code, is_gateway, text),
         };
         if let Some((what, way_out)) = code.and_then(advice) {
-            let what = format!("cannot {act}: {what} ({self})");
-            return ConnectorError::unsupported(what, way_out);
+            return ConnectorError::unsupported(format!("cannot {act}: {what} ({text})"), way_out);
         }
         match code {
+            // A statement of an earlier attempt was still on its way.
+            Some(THROW_IF) if text.contains(OUTDATED) => ConnectorError::Busy {
+                act,
+                source: "an earlier attempt to do so was still in progress".into(),
+            },
             Some(THROW_IF) => ConnectorError::Refused {
                 act,
                 source: "another run has started to write there".into(),
             },
-            Some(code) if passes(code) => ConnectorError::Busy { act, source: self.into() },
-            None if is_gateway => ConnectorError::Busy { act, source: self.into() },
-            _ => ConnectorError::Refused { act, source: self.into() },
+            Some(code) if passes(code) => ConnectorError::Busy { act, source: text.into() },
+            None if is_gateway => ConnectorError::Busy { act, source: text.into() },
+            _ => ConnectorError::Refused { act, source: text.into() },
         }
     }
 }
@@ -174,6 +181,14 @@ mod tests {
         }
         let lost = Failed::Lost("cut".into()).into_error("write t", "ClickHouse at x");
         assert!(matches!(lost, ConnectorError::Unreachable { .. }));
+    }
+
+    #[test]
+    fn a_statement_that_came_too_late_says_whether_its_run_may_try_again() {
+        let failed =
+            |text: &str| error(Some("395"), 500, &format!("Code: 395. {text}: while executing"));
+        assert!(failed(OUTDATED).is_retryable());
+        assert!(!failed(LOST).is_retryable());
     }
 
     #[test]

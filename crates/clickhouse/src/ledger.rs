@@ -23,10 +23,10 @@ use forebay_sdk::settings::TargetSettings;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::claim::{Held, insert_unless};
+use crate::claim::{Held, insert_if};
 use crate::client::{Body, Server};
 use crate::columns::DURABLE;
-use crate::error::UNKNOWN_TABLE;
+use crate::error::{LOST, OUTDATED, UNKNOWN_TABLE};
 use crate::sql;
 
 const LEDGER: &str = "_forebay_ledger";
@@ -60,7 +60,7 @@ pub(crate) struct Recorded {
     pub(crate) entry: LedgerEntry,
 }
 
-/// The ledger of one stream.
+/// The ledger of one stream and its table.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
     server: Server,
@@ -94,25 +94,26 @@ impl Head {
 
 impl Ledger {
     pub(crate) fn new(server: &Server, settings: &TargetSettings, held: Option<Arc<Held>>) -> Self {
-        let stream_id = digits_of(&[&settings.pipeline, &settings.stream]);
+        let stream_id = digits_of(&[&settings.pipeline, &settings.stream, &settings.into]);
         Self { server: server.clone(), stream_id, held }
     }
 
-    /// The conditions under which nothing may be added: the claim is lost.
-    fn lost(&self) -> Vec<String> {
-        self.held.iter().map(|held| held.is_lost()).collect()
+    /// The conditions under which records may be added: the claim is held.
+    fn held(&self) -> Vec<String> {
+        self.held.iter().map(|held| held.holds()).collect()
     }
 
-    /// The conditions under which no rows of an attempt may be added: the claim is lost, or another load or attempt
-    /// has begun.
-    pub(crate) fn outdated(&self, load: &str, unit: &str, attempt: &str) -> Vec<String> {
-        let mut all = self.lost();
+    /// The conditions under which rows of an attempt may be added: the claim is held, and no other load or attempt has
+    /// begun.
+    pub(crate) fn current(&self, load: &str, unit: &str, attempt: &str) -> Vec<String> {
+        let mut all = self.held();
         let newest = |kind, load, unit| {
             let of = self.condition(kind, load, unit);
             format!("(SELECT argMax(attempt, seq) FROM {LEDGER} WHERE {of})")
         };
-        all.push(format!("{} != {}", newest("load", "", ""), sql::text(load)));
-        all.push(format!("{} != {}", newest("unit", load, unit), sql::text(attempt)));
+        let (of_load, of_unit) = (newest("load", "", ""), newest("unit", load, unit));
+        all.push(format!("throwIf({of_load} != {}, '{LOST}') = 0", sql::text(load)));
+        all.push(format!("throwIf({of_unit} != {}, '{OUTDATED}') = 0", sql::text(attempt)));
         all
     }
 
@@ -185,17 +186,17 @@ impl Ledger {
     pub(crate) async fn put_head(&self, head: &Head) -> Result<()> {
         let record = serde_json::to_string(head).map_err(broken)?;
         let load = head.load.as_ref().map_or("", |load| &load.id);
-        self.put(("load", "", ""), load, "", &record, self.lost()).await
+        self.put(("load", "", ""), load, "", &record, self.held()).await
     }
 
     /// Records that an attempt to write a unit begins.
     pub(crate) async fn begin(&self, entry: &LedgerEntry, attempt: &str) -> Result<()> {
-        self.put_unit(entry, attempt, "begun", self.lost()).await
+        self.put_unit(entry, attempt, "begun", self.held()).await
     }
 
     /// Records that a unit is committed.
     pub(crate) async fn commit(&self, entry: &LedgerEntry) -> Result<()> {
-        self.put_unit(entry, "", "committed", self.lost()).await
+        self.put_unit(entry, "", "committed", self.held()).await
     }
 
     async fn put_unit(
@@ -203,10 +204,10 @@ impl Ledger {
         entry: &LedgerEntry,
         attempt: &str,
         state: &str,
-        unless: Vec<String>,
+        conditions: Vec<String>,
     ) -> Result<()> {
         let record = serde_json::to_string(entry).map_err(broken)?;
-        self.put(("unit", &entry.load, &entry.unit), attempt, state, &record, unless).await
+        self.put(("unit", &entry.load, &entry.unit), attempt, state, &record, conditions).await
     }
 
     /// Adds a row with the next number. The record is in the body: it can be larger than a statement may be.
@@ -216,7 +217,7 @@ impl Ledger {
         attempt: &str,
         state: &str,
         record: &str,
-        unless: Vec<String>,
+        conditions: Vec<String>,
     ) -> Result<()> {
         let head = format!(
             "INSERT INTO {LEDGER} (stream_id, kind, load, unit, seq, attempt, state, record)"
@@ -231,7 +232,7 @@ impl Ledger {
         let body = serde_json::json!({ "record": record }).to_string();
         let body = (Body::plain(body.into_bytes()), "JSONEachRow");
         let comment = self.comment(unit);
-        let put = insert_unless(&self.server, &head, &select, &unless, body, &comment).await;
+        let put = insert_if(&self.server, &head, &select, &conditions, body, &comment).await;
         put.map_err(|failed| self.server.failed("write the ledger", failed))
     }
 
@@ -283,10 +284,10 @@ impl Ledger {
             texts.join(", "),
             sql::text(attempt)
         );
-        let unless = self.outdated(load, unit, attempt);
+        let conditions = self.current(load, unit, attempt);
         let body = (Body::plain(lines), "JSONEachRow");
         let comment = self.comment(unit);
-        let put = insert_unless(&self.server, &head, &select, &unless, body, &comment).await;
+        let put = insert_if(&self.server, &head, &select, &conditions, body, &comment).await;
         put.map_err(|failed| self.server.failed("store dead letters", failed))
     }
 

@@ -84,11 +84,13 @@ def answer(parameters, body):
     try:
         if "database" in parameters:
             execute(connection, "USE `" + parameters["database"].replace("\\", "\\\\").replace("`", "\\`") + "`")
-        for name, value in parameters.items():
-            if name not in NO_SETTINGS:
-                if not re.fullmatch(r"\w+", name):
-                    raise Refused(115, f"Code: 115. DB::Exception: Unknown setting {name!r}. (UNKNOWN_SETTING)")
-                execute(connection, f"SET {name} = {literal(value)}")
+        settings = [name for name in parameters if name not in NO_SETTINGS]
+        for name in settings:
+            if not re.fullmatch(r"\w+", name):
+                raise Refused(115, f"Code: 115. DB::Exception: Unknown setting {name!r}. (UNKNOWN_SETTING)")
+        if settings:
+            values = ", ".join(f"{name} = {literal(parameters[name])}" for name in settings)
+            execute(connection, f"SET {values}")
         return execute(connection, sql)
     finally:
         connection.close()

@@ -138,7 +138,7 @@ impl ClickHouse {
         let answer = String::from_utf8(answer).map_err(|error| error.to_string())?;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
         match head.starts_with("HTTP/1.1 200 ") {
-            true => Ok(body.trim_end_matches('\n').to_owned()),
+            true => Ok(body.strip_suffix('\n').unwrap_or(body).to_owned()),
             false => Err(body.to_owned()),
         }
     }

@@ -61,6 +61,14 @@ fn wait(running: &mut Child, time: Duration) -> bool {
     running.try_wait().unwrap().is_some()
 }
 
+/// Continues the load, unless it has appended all rows: then the next run would append them again.
+fn complete(trial: &Trial, mode: &str) {
+    let is_append = mode.is_empty();
+    if !is_append || trial.found("SELECT count() FROM t") != ROWS.to_string() {
+        drop(run_ok(&trial.dir, &["pipeline", "run", "p.yaml"]));
+    }
+}
+
 /// Each row is there once, with its value.
 fn check(trial: &Trial, last: &str) {
     let sql =
@@ -99,7 +107,7 @@ fn kill_runs(mode: &str, last: &str, resources: &str) {
         kills += 1;
     }
     assert!(kills > 2, "the runs were too fast to be killed");
-    drop(run_ok(&trial.dir, &["pipeline", "run", "p.yaml"]));
+    complete(&trial, mode);
     check(&trial, last);
 }
 
@@ -146,7 +154,7 @@ fn a_server_that_is_killed_has_each_row_once() {
         running.wait().unwrap();
     }
     assert!(kills > 2, "the runs were too fast for the server to be killed");
-    drop(run_ok(&trial.dir, &["pipeline", "run", "p.yaml"]));
+    complete(&trial, "");
     check(&trial, "");
 }
 
