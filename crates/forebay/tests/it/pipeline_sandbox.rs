@@ -188,7 +188,7 @@ fn limits_and_wrong_settings_are_reported_with_their_field() {
     pipeline.fails("unknown field `prot`");
     let missing = Pipeline::new(&pg, "[{name: t}]", "", "");
     missing.edit(|text| text.replace("source:\n", "source:\n  sandbox: true\n"));
-    missing.fails("wasm:postgres");
+    missing.fails("no component \"postgres\" with the role source is installed");
 }
 
 #[test]
