@@ -8,13 +8,14 @@
 //! | `sqlite` | yes | yes |
 //! | `parquet`, `csv`, `ndjson` | yes | yes |
 //! | `delta` | | yes |
+//! | `clickhouse` | | yes |
 //! | `forebay` | yes | changes |
 //! | `http-json` | yes | |
 //!
 //! Each of them implements the traits of [`forebay_sdk`]; [`registry`] lists them for the engine.
 //! Those of databases and files are in the store of the system (`forebay-postgres`,
-//! `forebay-objects`, ...), beside its connections; that of JSON APIs is `forebay-http-json`. Here is that
-//! of other Forebays, over HTTP.
+//! `forebay-objects`, ...), beside its connections; that of JSON APIs is `forebay-http-json`, that of ClickHouse
+//! `forebay-clickhouse`. Here is that of other Forebays, over HTTP.
 
 pub mod forebay;
 
@@ -45,6 +46,7 @@ pub fn registry_in(environment: &Environment) -> Registry {
         .source::<forebay_http_json::Settings>("http-json")
         .destination::<postgres::Settings>("postgres")
         .destination::<mongodb::Settings>("mongodb")
+        .destination::<forebay_clickhouse::Settings>("clickhouse")
         .destination_with::<files::ParquetDestination, _>(
             "parquet",
             files::in_environment(environment),

@@ -12,11 +12,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+mod clickhouse;
 mod ferret;
+mod http_proxy;
 mod mariadb;
 mod postgres;
 
+pub use clickhouse::ClickHouse;
 pub use ferret::Ferret;
+pub use http_proxy::{Fate, HttpProxy};
 pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 

@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 28] = [
+const ROOMS: [Room; 29] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -81,6 +81,11 @@ const ROOMS: [Room; 28] = [
         ],
     },
     Room {
+        name: "forebay-clickhouse",
+        floor: 3,
+        below: &["forebay-base", "forebay-testing", "forebay-pgcopy", "forebay-sdk"],
+    },
+    Room {
         name: "forebay-connectors",
         floor: 4,
         below: &[
@@ -94,6 +99,7 @@ const ROOMS: [Room; 28] = [
             "forebay-sqlite",
             "forebay-objects",
             "forebay-http-json",
+            "forebay-clickhouse",
         ],
     },
     Room { name: "forebay-guest", floor: 3, below: &["forebay-pgcopy", "forebay-sdk"] },

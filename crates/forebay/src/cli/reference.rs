@@ -77,7 +77,8 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
 }
 
 /// The parts that a build may leave out, and whether this one has them.
-const OPTIONAL: [(&str, bool); 6] = [
+const OPTIONAL: [(&str, bool); 7] = [
+    ("clickhouse", cfg!(feature = "clickhouse")),
     ("delta", cfg!(feature = "delta")),
     ("http-json", cfg!(feature = "http-json")),
     ("mongodb", cfg!(feature = "mongodb")),

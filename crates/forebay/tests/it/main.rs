@@ -54,6 +54,10 @@ mod mixed_records;
 mod mixed_uploads;
 mod namespaces_cli;
 mod pipeline_alerts;
+#[cfg(feature = "clickhouse")]
+mod pipeline_clickhouse;
+#[cfg(feature = "clickhouse")]
+mod pipeline_clickhouse_kill;
 mod pipeline_columns;
 #[cfg(feature = "delta")]
 mod pipeline_delta;
