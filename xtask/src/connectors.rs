@@ -6,7 +6,7 @@
 //! makes a component.
 //!
 //! A connector in C is built by its own `build.sh`, with the compiler of the Python package `ziglang`, which `cargo xtask
-//! setup` installs, as it does `componentize-py` for tests of connectors in Python, and readers of Delta tables. Its `bindings/` are made by `wit-bindgen c ../../wit --world source-connector --out-dir bindings`
+//! setup` installs, as it does `componentize-py` for tests of connectors in Python, readers of Delta tables, and the engine of ClickHouse. Its `bindings/` are made by `wit-bindgen c ../../wit --world source-connector --out-dir bindings`
 //! when `wit/connector.wit` changes.
 
 use std::path::{Path, PathBuf};
@@ -133,8 +133,16 @@ const DELTA: Tool = Tool {
     ],
     purpose: "Delta tables read by other programs",
 };
+/// The engine of ClickHouse as a library, behind which `crates/testing` has its HTTP interface.
+const CLICKHOUSE: Tool = Tool {
+    dir: "clickhouse",
+    program: "python",
+    arguments: &["-c", "import chdb, pyarrow"],
+    packages: &["chdb==4.4.0", "chdb-core==26.9.0", "pyarrow>=13"],
+    purpose: "pipelines into ClickHouse",
+};
 /// All of them.
-pub(crate) const TOOLS: [Tool; 3] = [ZIG, COMPONENTIZE, DELTA];
+pub(crate) const TOOLS: [Tool; 4] = [ZIG, COMPONENTIZE, DELTA, CLICKHOUSE];
 
 impl Tool {
     /// The program, as `cargo xtask setup` installs it.

@@ -3,3 +3,5 @@
 
 forebay_guest::source!(forebay_postgres::connector::Settings);
 forebay_guest::destination!(forebay_postgres::connector::Settings);
+forebay_guest::change_source!(forebay_postgres::connector::Settings);
+forebay_guest::change_target!(forebay_postgres::connector::Settings);

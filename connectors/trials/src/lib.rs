@@ -2,6 +2,8 @@
 //! crate that keeps a connector from most of this.
 #![cfg(target_family = "wasm")]
 
+mod current;
+mod mouth;
 mod sink;
 mod spring;
 

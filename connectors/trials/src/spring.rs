@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use forebay_guest::wit::host::{self, Level};
-use forebay_guest::wit::outlet;
 use forebay_guest::wit::sockets::Connection;
 use forebay_guest::wit::source::{Discovered, Guest, Opened, Opening};
 use forebay_guest::wit::types::{
     Column, ComponentSpec, Error, InvalidSetting, Reach, Rows, StreamSettings, Unit,
 };
+use forebay_guest::wit::{metrics, outlet, state};
 
 use crate::{endless, failed, greedy, id, setting};
 
@@ -26,6 +26,33 @@ fn unit(name: &str) -> Unit {
 fn tuples(ids: std::ops::Range<i32>) -> Vec<u8> {
     let tuple = |id: i32| [&[0, 1, 0, 0, 0, 4][..], &id.to_be_bytes()].concat();
     ids.flat_map(tuple).collect()
+}
+
+/// Keeps values and counts, as a mode asks.
+fn keep_and_count(mode: &str) -> Result<(), Error> {
+    let put = |key: &str, size: usize| state::put(key, Some(&vec![7; size]));
+    match mode {
+        "keep" => {
+            let before = state::get("runs")?.map_or(0, |value| value.len());
+            put("runs", before + 1)?;
+            metrics::set("runs_before", before as f64)?;
+            for _ in 0..3 {
+                metrics::add("opened", 2)?;
+            }
+            Ok(())
+        }
+        "keep-large" => put("large", 70 << 10),
+        // More than a call may hand over.
+        "keep-huge" => put("huge", 100 << 20),
+        "keep-many" => (0..65).try_for_each(|key| put(&key.to_string(), 1)),
+        "keep-more" => (0..5).try_for_each(|key| put(&key.to_string(), 16 << 10)),
+        "keep-no-key" => put("", 1),
+        "count-names" => (0..33).try_for_each(|number| metrics::add(&format!("n{number}"), 1)),
+        "count-odd-name" => metrics::add("a{b=\"c\"} 1\n", 1),
+        "count-nan" => metrics::set("nan", f64::NAN),
+        "count-both" => metrics::add("both", 1).and_then(|()| metrics::set("both", 1.0)),
+        _ => Ok(()),
+    }
 }
 
 impl Guest for Component {
@@ -60,6 +87,8 @@ impl Guest for Component {
                 }
                 Ok("warned".to_owned())
             }
+            // No stream is open.
+            "keep-early" => state::put("k", Some(b"v")).map(|()| "kept".to_owned()),
             "time" => {
                 let before = host::monotonic_ns();
                 let (now, random) = (host::now_us(), host::random(1 << 20));
@@ -123,6 +152,7 @@ impl Guest for Component {
             "keeper" => opened.handle.clear(),
             _ => {}
         }
+        keep_and_count(&mode)?;
         MODE.set((mode, config));
         Ok(opened)
     }

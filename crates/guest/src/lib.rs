@@ -7,6 +7,8 @@
 //! forebay_guest::source!(meters::Settings);
 //! forebay_guest::destination!(meters::Settings);
 //! forebay_guest::transform!(scale::Settings);
+//! forebay_guest::change_source!(meters::Settings);
+//! forebay_guest::change_target!(meters::Settings);
 //! ```
 //!
 //! The same crate, without these lines, is a connector of the process. `wit/connector.wit` is the contract.
@@ -203,6 +205,148 @@ macro_rules! transform {
             }
 
             $crate::wit::transform_world::export_transform!(Component with_types_in $crate::wit::transform_world);
+        };
+    };
+}
+
+/// Exports settings of a source that reports changes, besides [`source!`].
+#[macro_export]
+macro_rules! change_source {
+    ($settings:ty) => {
+        const _: () = {
+            struct Component;
+            type Own = $settings;
+            use $crate::roles::change_source as role;
+            use $crate::wit::{change_source as wit, changes, types};
+
+            impl wit::Guest for Component {
+                fn name(
+                    config: String,
+                    pipeline: String,
+                    streams: Vec<types::StreamSettings>,
+                    known: Option<changes::FeedOrigin>,
+                ) -> Result<changes::FeedOrigin, types::Error> {
+                    role::name::<Own>(&config, &pipeline, streams, known)
+                }
+                fn create(
+                    config: String,
+                    origin: changes::FeedOrigin,
+                    streams: Vec<types::StreamSettings>,
+                ) -> Result<wit::CreatedFeed, types::Error> {
+                    role::create::<Own>(&config, origin, streams)
+                }
+                fn extend(
+                    config: String,
+                    origin: changes::FeedOrigin,
+                    streams: Vec<types::StreamSettings>,
+                    further: Vec<types::StreamSettings>,
+                ) -> Result<wit::CreatedFeed, types::Error> {
+                    role::extend::<Own>(&config, origin, streams, further)
+                }
+                fn read_at(snapshot: Option<String>) {
+                    role::read_at(snapshot)
+                }
+                fn attach(
+                    config: String,
+                    feed: changes::Feed,
+                    streams: Vec<types::StreamSettings>,
+                    unit_size: u64,
+                ) -> Result<wit::Attached, types::Error> {
+                    role::attach::<Own>(&config, feed, streams, unit_size)
+                }
+                fn next(wait_ms: u32) -> Result<wit::Following, types::Error> {
+                    role::next(wait_ms)
+                }
+                fn keep_alive(wait_ms: u32) -> Result<(), types::Error> {
+                    role::keep_alive(wait_ms)
+                }
+                fn confirm(position: String) -> Result<(), types::Error> {
+                    role::confirm(&position)
+                }
+                fn behind() -> wit::Lag {
+                    role::behind()
+                }
+                fn is_reached(position: String, wanted: String) -> bool {
+                    role::is_reached(&position, &wanted)
+                }
+                fn health(
+                    config: String,
+                    origin: changes::FeedOrigin,
+                ) -> Result<wit::FeedHealth, types::Error> {
+                    role::health::<Own>(&config, origin)
+                }
+                fn remove(
+                    config: String,
+                    origin: changes::FeedOrigin,
+                ) -> Result<bool, types::Error> {
+                    role::remove::<Own>(&config, origin)
+                }
+            }
+
+            $crate::wit::change_source_world::export_change_source!(
+                Component with_types_in $crate::wit::change_source_world
+            );
+        };
+    };
+}
+
+/// Exports settings of a destination that applies changes, besides [`destination!`].
+#[macro_export]
+macro_rules! change_target {
+    ($settings:ty) => {
+        const _: () = {
+            struct Component;
+            type Own = $settings;
+            use $crate::roles::change_target as role;
+            use $crate::wit::{change_target as wit, changes, types};
+
+            impl wit::Guest for Component {
+                fn forms() -> Vec<changes::FeedForm> {
+                    role::forms::<Own>()
+                }
+                fn check(
+                    config: String,
+                    streams: Vec<changes::FeedStream>,
+                    form: changes::FeedForm,
+                ) -> Result<(), types::Error> {
+                    role::check::<Own>(&config, streams, form)
+                }
+                fn recorded(
+                    config: String,
+                    pipeline: String,
+                ) -> Result<Option<changes::Feed>, types::Error> {
+                    role::recorded::<Own>(&config, &pipeline)
+                }
+                fn replace(
+                    config: String,
+                    pipeline: String,
+                    before: Option<changes::Feed>,
+                    feed: Option<changes::Feed>,
+                ) -> Result<(), types::Error> {
+                    role::replace::<Own>(&config, &pipeline, before, feed)
+                }
+                fn copy_for(form: changes::FeedForm) {
+                    role::copy_for(form)
+                }
+                fn open(
+                    config: String,
+                    pipeline: String,
+                    feed: changes::Feed,
+                    targets: Vec<types::TargetSettings>,
+                ) -> Result<(), types::Error> {
+                    role::open::<Own>(&config, &pipeline, feed, targets)
+                }
+                fn apply(unit: Vec<u8>) -> Result<Vec<wit::Applied>, types::Error> {
+                    role::apply(&unit)
+                }
+                fn advance(position: String) -> Result<(), types::Error> {
+                    role::advance(&position)
+                }
+            }
+
+            $crate::wit::change_target_world::export_change_target!(
+                Component with_types_in $crate::wit::change_target_world
+            );
         };
     };
 }

@@ -43,6 +43,10 @@ impl forebay_sdk::platform::Platform for Host {
         host::now_us()
     }
 
+    fn random(&self) -> u64 {
+        host::random(8).try_into().map_or(0, u64::from_le_bytes)
+    }
+
     fn sleep(&self, duration: Duration) -> Task {
         Box::pin(pause(duration))
     }
@@ -133,6 +137,23 @@ pub async fn pause(duration: Duration) {
         Poll::Pending
     })
     .await;
+}
+
+/// Waits for a future, but not longer than a limit, and only until the host has another call.
+///
+/// Nothing of the future is lost, if nothing is when it is dropped.
+pub async fn until_wanted<T>(future: impl Future<Output = T>, limit: Duration) -> Option<T> {
+    let (mut future, mut limit) = (pin!(future), pin!(pause(limit)));
+    poll_fn(|context| {
+        if let Poll::Ready(done) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        if host::is_wanted() || limit.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Whether a future can go on.

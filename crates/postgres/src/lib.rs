@@ -9,7 +9,7 @@
 //! | [`replication`] | changes of tables, by logical replication |
 //! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
 //!
-//! In a sandbox there are neither replication nor sinks: for `wasm32` this crate is built without them.
+//! In a sandbox there are no sinks: for `wasm32` this crate is built without them.
 //!
 //! Both write rows by `bulk`. Rows of a COPY are joined while they are read (`coalesce`).
 //!
@@ -23,7 +23,6 @@ mod coalesce;
 pub mod connect;
 pub mod connector;
 pub mod quote;
-#[cfg(not(target_family = "wasm"))]
 pub mod replication;
 mod settings;
 #[cfg(not(target_family = "wasm"))]

@@ -31,8 +31,8 @@ use crate::error::ConnectorError;
 
 pub use destination::{Capabilities, Lacks, destination, destination_lacking, fill};
 pub use findings::{Finding, Findings, Outcome, Tested};
-pub use rows::{columns, finite_rows, plain_columns, rows, try_rows};
-pub use source::{check_source, discover_source, examine_source, open_source, source};
+pub use rows::{columns, plain_columns, rows, rows_lacking, try_rows};
+pub use source::{UNIT_SIZE, check_source, discover_source, examine_source, open_source, source};
 pub use target::{check_destination, examine_target};
 pub use transform::examine_transform;
 

@@ -6,10 +6,11 @@
 //! Invariant: a connector that takes them from here is the same code in both places.
 
 #[cfg(not(target_family = "wasm"))]
-pub use native::{Instant, sleep, spawn, timeout};
+pub use native::{Instant, now_us, random, sleep, spawn, timeout};
 #[cfg(target_family = "wasm")]
 pub use sandbox::{
-    Instant, Platform, Transport, connect, install, read_file, sleep, spawn, timeout,
+    Instant, Platform, Transport, connect, install, now_us, random, read_file, sleep, spawn,
+    timeout,
 };
 
 /// A future took longer than it may.
@@ -19,10 +20,24 @@ pub struct Elapsed;
 
 #[cfg(not(target_family = "wasm"))]
 mod native {
-    use std::time::Duration;
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     pub use std::time::Instant;
     pub use tokio::time::sleep;
+
+    /// Microseconds since 1970.
+    #[must_use]
+    pub fn now_us() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// A number that no other process gets: for names, not for secrets.
+    #[must_use]
+    pub fn random() -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
 
     /// Runs a future to its end, beside others.
     pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
@@ -56,7 +71,7 @@ mod sandbox {
     use crate::error::ConnectorError;
 
     /// A connection to a server.
-    pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + std::fmt::Debug {
+    pub trait Transport: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {
         /// Encrypts it. The certificate is verified for the name that was connected to.
         ///
         /// * `trusted`: certificates (PEM) that are trusted instead of the system's.
@@ -76,6 +91,9 @@ mod sandbox {
 
         /// Microseconds since 1970.
         fn now_us(&self) -> u64;
+
+        /// A random number.
+        fn random(&self) -> u64;
 
         /// A pause.
         fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -174,6 +192,18 @@ mod sandbox {
     /// It does not permit it, or the file cannot be read.
     pub fn read_file(path: &str) -> Result<Vec<u8>, ConnectorError> {
         platform()?.read_file(path)
+    }
+
+    /// Microseconds since 1970; zero where nothing was installed.
+    #[must_use]
+    pub fn now_us() -> u64 {
+        PLATFORM.get().map_or(0, |platform| platform.now_us())
+    }
+
+    /// A number that no other process gets: for names, not for secrets.
+    #[must_use]
+    pub fn random() -> u64 {
+        PLATFORM.get().map_or(0, |platform| platform.random())
     }
 
     /// Waits.

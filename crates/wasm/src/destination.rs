@@ -6,22 +6,24 @@
 //! Invariants: what a component says it has stored is compared with what it was given; a commit that did not return is
 //! one whose outcome is unknown.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::ContentHash;
 use forebay_sdk::batch::Batch;
+use forebay_sdk::changes::feed::FeedTarget;
 use forebay_sdk::component::{Become as _, Column, PartWriter};
 use forebay_sdk::connector::{
     Claim, Destination, Form, LedgerEntry, Load, Result, Target, Unit, UnitWriter,
 };
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::{Context, Phase};
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{FeedForm, TargetSettings};
 use forebay_sdk::{ConnectorError, Rows};
 use parking_lot::Mutex;
 
+use crate::inspect::CHANGE_TARGET;
 use crate::instance::{Instance, Loaded, call, instantiate};
 use crate::wit::destination as wit;
 use crate::wit::destination_world::DestinationConnector;
@@ -29,23 +31,36 @@ use crate::wit::types;
 
 type Own = Instance<DestinationConnector>;
 
+/// The role, as what it keeps is recorded.
+const ROLE: &str = "destination";
+
 /// A component as a destination.
 #[derive(Debug, Clone)]
 pub struct WasmDestination {
-    loaded: Loaded,
-    config: Arc<str>,
+    pub(crate) loaded: Loaded,
+    pub(crate) config: Arc<str>,
     form: Form,
+    /// What it can make of changes.
+    pub(crate) forms: Arc<OnceLock<&'static [FeedForm]>>,
 }
 
 impl WasmDestination {
     /// A destination with these settings, which were checked.
     #[must_use]
     pub fn new(loaded: Loaded, config: Arc<str>, form: Form) -> Self {
-        Self { loaded, config, form }
+        Self { loaded, config, form, forms: Arc::default() }
     }
 
     async fn instance(&self, context: Option<Context>) -> Result<Own> {
         instantiate!(&self.loaded, context, DestinationConnector)
+    }
+
+    /// An instance that opens a target, or attaches to it.
+    async fn opening(&self, form: FeedForm, context: &Context) -> Result<Own> {
+        match form {
+            FeedForm::Apply => self.instance(Some(context.clone())).await,
+            FeedForm::Mark | FeedForm::Log => self.copying_for(form, context).await,
+        }
     }
 }
 
@@ -107,15 +122,20 @@ impl Destination for WasmDestination {
         Ok(Box::new(Claimed { _instance: Mutex::new(instance) }))
     }
 
+    fn feeds(&self) -> Option<&dyn FeedTarget> {
+        self.loaded.exports(CHANGE_TARGET).then_some(self)
+    }
+
     async fn open(
         &self,
         target: &TargetSettings,
         columns: &[Column],
         context: &Context,
     ) -> Result<Arc<dyn Target>> {
-        let mut keeper = self.instance(Some(context.clone())).await?;
-        let settings = wit::TargetSettings::from(target);
+        let mut keeper = self.opening(target.feed, context).await?;
+        let settings = types::TargetSettings::from(target);
         let of: Vec<types::Column> = columns.iter().map(Into::into).collect();
+        keeper.store.data_mut().stream = Some((ROLE, target.stream.as_str().into()));
         let opened = call!(
             self.loaded,
             &mut keeper,
@@ -130,6 +150,7 @@ impl Destination for WasmDestination {
             destination: self.clone(),
             context: context.clone(),
             settings,
+            feed: target.feed,
             of,
             columns: columns.to_vec(),
             handle: opened.handle,
@@ -155,7 +176,9 @@ impl Claim for Claimed {}
 struct Shared {
     destination: WasmDestination,
     context: Context,
-    settings: wit::TargetSettings,
+    settings: types::TargetSettings,
+    /// What changes of the stream become.
+    feed: FeedForm,
     of: Vec<types::Column>,
     columns: Vec<Column>,
     handle: Vec<u8>,
@@ -179,7 +202,9 @@ impl Shared {
         if let Some(idle) = self.idle.lock().pop() {
             return Ok(idle);
         }
-        let mut instance = self.destination.instance(Some(self.context.clone())).await?;
+        let mut instance = self.destination.opening(self.feed, &self.context).await?;
+        let stream = self.settings.stream.as_str().into();
+        instance.store.data_mut().stream = Some((ROLE, stream));
         call!(
             self.loaded(),
             &mut instance,

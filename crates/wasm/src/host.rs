@@ -61,7 +61,12 @@ impl Host {
             .map_err(failed)?;
         wit::sockets::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
             .map_err(failed)?;
+        crate::sockets::write_in_place(&mut linker).map_err(failed)?;
         wit::outlet::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
+            .map_err(failed)?;
+        wit::state::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
+            .map_err(failed)?;
+        wit::metrics::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
             .map_err(failed)?;
         let ticking = tick(&engine).map_err(|error| ConnectorError::Refused {
             act: "start the engine for connectors".into(),

@@ -1,13 +1,15 @@
-//! What a component may call: time, randomness, the log, files, and the outlet of a source.
+//! What a component may call: time, randomness, the log, files, values that it keeps, metrics, and the outlet of a source.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_sdk::ConnectorError;
+use forebay_sdk::run::Context;
+use forebay_sdk::run::kept::Kept;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::state::{Sent, State, error};
-use crate::wit::{host, outlet, types};
+use crate::wit::{changes, host, metrics, outlet, state, types};
 
 /// Bytes of a file that a component may read.
 const FILE_SIZE_MAX: u64 = 16 << 20;
@@ -17,6 +19,8 @@ const RANDOM_MAX: u32 = 4_096;
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl types::Host for State {}
+
+impl changes::Host for State {}
 
 impl host::Host for State {
     fn log(&mut self, level: host::Level, text: String) -> wasmtime::Result<()> {
@@ -60,8 +64,85 @@ impl host::Host for State {
         Ok(self.context.as_ref().is_some_and(forebay_sdk::run::Context::is_cancelled))
     }
 
+    fn is_wanted(&mut self) -> wasmtime::Result<bool> {
+        Ok(self.wanted.is_set())
+    }
+
     fn read_file(&mut self, path: String) -> wasmtime::Result<Result<Vec<u8>, types::Error>> {
         Ok(self.grants.read_file(&path, FILE_SIZE_MAX).map_err(error))
+    }
+}
+
+impl State {
+    /// Where the connector keeps values of its stream: its name with its role, and the stream.
+    fn kept(&self) -> Result<(Kept, String, Arc<str>), ConnectorError> {
+        let kept = self.context.as_ref().and_then(Context::kept);
+        match (kept, &self.stream) {
+            (Some(kept), Some((role, stream))) => {
+                Ok((kept.clone(), format!("{role} {}", self.name), Arc::clone(stream)))
+            }
+            (None, Some(_)) => Err(ConnectorError::unsupported(
+                "this command keeps no values of connectors",
+                "run the pipeline, without `--forget`",
+            )),
+            (_, None) => {
+                Err(ConnectorError::data("the calls of the component", "no stream is open"))
+            }
+        }
+    }
+}
+
+/// Waits for something that blocks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ConnectorError> + Send + 'static,
+) -> Result<T, ConnectorError> {
+    let done = forebay_base::blocking::spawn(work).await;
+    done.unwrap_or_else(|error| {
+        let act = "keep a value of a connector".to_owned();
+        Err(ConnectorError::Refused { act, source: error.into() })
+    })
+}
+
+impl state::Host for State {
+    async fn get(
+        &mut self,
+        key: String,
+    ) -> wasmtime::Result<Result<Option<Vec<u8>>, types::Error>> {
+        let got = match self.kept() {
+            Ok((kept, connector, stream)) => {
+                blocking(move || kept.get(&connector, &stream, &key)).await
+            }
+            Err(refused) => Err(refused),
+        };
+        self.is_active();
+        Ok(got.map_err(error))
+    }
+
+    async fn put(
+        &mut self,
+        key: String,
+        value: Option<Vec<u8>>,
+    ) -> wasmtime::Result<Result<(), types::Error>> {
+        let put = match self.kept() {
+            Ok((kept, connector, stream)) => {
+                blocking(move || kept.put(&connector, &stream, &key, value.as_deref())).await
+            }
+            Err(refused) => Err(refused),
+        };
+        self.is_active();
+        Ok(put.map_err(error))
+    }
+}
+
+impl metrics::Host for State {
+    fn add(&mut self, name: String, by: u64) -> wasmtime::Result<Result<(), types::Error>> {
+        let Some(context) = &self.context else { return Ok(Ok(())) };
+        Ok(context.measures.add(&self.name, &name, by).map_err(error))
+    }
+
+    fn set(&mut self, name: String, to: f64) -> wasmtime::Result<Result<(), types::Error>> {
+        let Some(context) = &self.context else { return Ok(Ok(())) };
+        Ok(context.measures.set(&self.name, &name, to).map_err(error))
     }
 }
 

@@ -15,6 +15,8 @@ use crate::wit::types::ComponentSpec;
 const SOURCE: &str = "forebay:connector/source@0.1.0";
 const DESTINATION: &str = "forebay:connector/destination@0.1.0";
 const TRANSFORM: &str = "forebay:connector/transform@0.1.0";
+pub(crate) const CHANGE_SOURCE: &str = "forebay:connector/change-source@0.1.0";
+pub(crate) const CHANGE_TARGET: &str = "forebay:connector/change-target@0.1.0";
 /// Bytes of a description, and of a schema.
 const TEXT_SIZE_MAX: usize = 1 << 20;
 
@@ -27,6 +29,9 @@ pub struct Role {
     pub description: String,
     /// JSON Schema of its settings.
     pub settings: serde_json::Value,
+    /// Whether it reports or applies changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
 }
 
 /// A component as a destination.
@@ -109,7 +114,7 @@ impl Roles {
     }
 }
 
-fn role(loaded: &Loaded, spec: ComponentSpec) -> Result<Role> {
+fn role(loaded: &Loaded, spec: ComponentSpec, changes: bool) -> Result<Role> {
     let refused = |found: String| {
         Err(ConnectorError::data(format!("the description of {}", loaded.name), found))
     };
@@ -123,6 +128,7 @@ fn role(loaded: &Loaded, spec: ComponentSpec) -> Result<Role> {
                 version: printable(&spec.version),
                 description: printable(&spec.description),
                 settings,
+                changes,
             })
         }
         Ok(_) => refused("its settings are not a JSON Schema".to_owned()),
@@ -133,15 +139,14 @@ fn role(loaded: &Loaded, spec: ComponentSpec) -> Result<Role> {
 /// The roles of a component.
 pub(crate) async fn roles(loaded: &Loaded) -> Result<Roles> {
     let mut roles = Roles::default();
-    let has = |name: &str| loaded.component.get_export_index(None, name).is_some();
-    if has(SOURCE) {
+    if loaded.exports(SOURCE) {
         let mut instance = instantiate!(loaded, None, SourceConnector)?;
         let source = instance.world.forebay_connector_source();
         let spec = source.call_spec(&mut instance.store).await;
         let spec = spec.map_err(|error| loaded.trapped("describe itself", &error))?;
-        roles.source = Some(role(loaded, spec)?);
+        roles.source = Some(role(loaded, spec, loaded.exports(CHANGE_SOURCE))?);
     }
-    if has(DESTINATION) {
+    if loaded.exports(DESTINATION) {
         let mut instance = instantiate!(loaded, None, DestinationConnector)?;
         let trapped = |error| loaded.trapped("describe itself", &error);
         let destination = instance.world.forebay_connector_destination();
@@ -150,7 +155,7 @@ pub(crate) async fn roles(loaded: &Loaded) -> Result<Roles> {
         let form = destination.call_preferred_form(&mut *store).await.map_err(trapped)?;
         let evolves = destination.call_evolves(&mut *store).await.map_err(trapped)?;
         roles.destination = Some(DestinationRole {
-            role: role(loaded, spec)?,
+            role: role(loaded, spec, loaded.exports(CHANGE_TARGET))?,
             form: match form.into() {
                 Form::Tuples => FormName::Tuples,
                 Form::Records => FormName::Records,
@@ -169,12 +174,12 @@ pub(crate) async fn roles(loaded: &Loaded) -> Result<Roles> {
             },
         });
     }
-    if has(TRANSFORM) {
+    if loaded.exports(TRANSFORM) {
         let mut instance = instantiate!(loaded, None, TransformConnector)?;
         let transform = instance.world.forebay_connector_transform();
         let spec = transform.call_spec(&mut instance.store).await;
         let spec = spec.map_err(|error| loaded.trapped("describe itself", &error))?;
-        roles.transform = Some(role(loaded, spec)?);
+        roles.transform = Some(role(loaded, spec, false)?);
     }
     Ok(roles)
 }

@@ -62,6 +62,11 @@ impl Loaded {
         Self { grants: Arc::new(grants), ..self.clone() }
     }
 
+    /// Whether the component exports an interface.
+    pub(crate) fn exports(&self, interface: &str) -> bool {
+        self.component.get_export_index(None, interface).is_some()
+    }
+
     /// A store for an instance.
     pub(crate) fn store(&self, context: Option<Context>) -> Store<State> {
         let state = State::new(Arc::clone(&self.name), Arc::clone(&self.grants), context);
@@ -130,6 +135,28 @@ macro_rules! instantiate {
     }};
 }
 
+/// Makes an instance of a world that also has the exports of another one.
+macro_rules! instantiate_both {
+    ($loaded:expr, $context:expr, $world:path, $other:path) => {{
+        let loaded: &$crate::instance::Loaded = $loaded;
+        let mut store = loaded.store($context);
+        let linker = loaded.host.linker();
+        match linker.instantiate_async(&mut store, &loaded.component).await {
+            Ok(instance) => {
+                let (world, other) =
+                    (<$world>::new(&mut store, &instance), <$other>::new(&mut store, &instance));
+                match (world, other) {
+                    (Ok(world), Ok(other)) => {
+                        Ok(($crate::instance::Instance { store, world }, other))
+                    }
+                    (Err(error), _) | (_, Err(error)) => Err(loaded.trapped("start", &error)),
+                }
+            }
+            Err(error) => Err(loaded.trapped("start", &error)),
+        }
+    }};
+}
+
 /// Calls a function of an instance. A tuple of the instance's store comes first.
 macro_rules! call {
     ($loaded:expr, $instance:expr, $what:literal, $interface:ident . $function:ident ($($argument:expr),*)) => {{
@@ -140,4 +167,4 @@ macro_rules! call {
     }};
 }
 
-pub(crate) use {call, instantiate};
+pub(crate) use {call, instantiate, instantiate_both};

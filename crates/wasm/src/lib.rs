@@ -11,6 +11,7 @@
 //! | [`instance`], `state` | instances, their limits, and how a call of one ends |
 //! | `imports`, `sockets` | what a component may call |
 //! | [`source`], [`destination`], [`transform`] | components as connectors |
+//! | `change_source`, `following`, `change_target` | components as sources and destinations of changes |
 //! | [`inspect`], [`examine`] | what a component is; whether it keeps the promises of a connector |
 //! | [`installed`], `settings` | components in a directory, and their settings |
 //!
@@ -20,8 +21,11 @@
 //! * This crate reads no configuration, environment or arguments.
 
 pub mod cache;
+mod change_source;
+mod change_target;
 pub mod destination;
 pub mod examine;
+mod following;
 pub mod grants;
 pub mod host;
 mod imports;

@@ -22,7 +22,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wasmtime::component::Resource;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource, WasmList};
 
 use crate::state::{State, error};
 use crate::wit::sockets::{self, Interest, Received};
@@ -74,55 +75,27 @@ impl Stream {
     }
 }
 
+/// A stream, and what is not yet sent on it.
+#[derive(Debug, Default)]
+struct Link {
+    /// `None` while a handshake or a write has it, or after a handshake failed.
+    stream: Option<Stream>,
+    outgoing: BytesMut,
+    is_finishing: bool,
+}
+
 /// A connection of a component.
 #[derive(Debug)]
 pub struct Connection {
     /// The name that was connected to.
     host: String,
-    /// `None` while a handshake has it, or after one failed.
-    stream: Option<Stream>,
+    link: Link,
     incoming: Vec<u8>,
-    outgoing: BytesMut,
     is_at_end: bool,
-    is_finishing: bool,
     server_end_point: Vec<u8>,
 }
 
-impl Connection {
-    fn new(host: String, stream: TcpStream) -> Self {
-        Self {
-            host,
-            stream: Some(Stream::Plain(stream)),
-            incoming: Vec::new(),
-            outgoing: BytesMut::new(),
-            is_at_end: false,
-            is_finishing: false,
-            server_end_point: Vec::new(),
-        }
-    }
-
-    fn lost(&self, error: io::Error) -> ConnectorError {
-        ConnectorError::Unreachable { what: self.host.clone(), source: error.into() }
-    }
-
-    /// Whether something can be taken: bytes, or the end.
-    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.incoming.is_empty() || self.is_at_end {
-            return Poll::Ready(Ok(()));
-        }
-        self.poll_fill(context, READ_SIZE)
-    }
-
-    /// Reads at most `max` bytes, where none are left from before.
-    fn poll_fill(&mut self, context: &mut Context<'_>, max: usize) -> Poll<io::Result<()>> {
-        let Some(stream) = &mut self.stream else { return Poll::Ready(Err(closed())) };
-        let mut bytes = Vec::with_capacity(max);
-        let read = ready!(stream.poll_read(context, &mut (&mut bytes).limit(max)))?;
-        self.incoming = bytes;
-        self.is_at_end = read == 0;
-        Poll::Ready(Ok(()))
-    }
-
+impl Link {
     /// Sends what was taken, as far as the socket takes it. Ready once all is sent.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(Err(closed())) };
@@ -135,22 +108,6 @@ impl Connection {
             }
         }
         stream.poll_flush(context)
-    }
-
-    /// Takes what has arrived.
-    fn take(&mut self, max: usize) -> io::Result<Received> {
-        if self.incoming.is_empty() && !self.is_at_end {
-            let mut context = Context::from_waker(Waker::noop());
-            match self.poll_fill(&mut context, max.clamp(1, BUFFER_SIZE)) {
-                Poll::Pending => return Ok(Received::Nothing),
-                Poll::Ready(read) => read?,
-            }
-        }
-        if self.incoming.is_empty() {
-            return Ok(Received::End);
-        }
-        let rest = self.incoming.split_off(self.incoming.len().min(max));
-        Ok(Received::Bytes(std::mem::replace(&mut self.incoming, rest)))
     }
 
     /// Takes bytes for sending; how many. What the socket takes at once is not copied.
@@ -182,12 +139,66 @@ impl Connection {
         self.outgoing.extend_from_slice(some);
         Ok(taken + some.len())
     }
+}
+
+impl Connection {
+    fn new(host: String, stream: TcpStream) -> Self {
+        Self {
+            host,
+            link: Link {
+                stream: Some(Stream::Plain(stream)),
+                outgoing: BytesMut::new(),
+                is_finishing: false,
+            },
+            incoming: Vec::new(),
+            is_at_end: false,
+            server_end_point: Vec::new(),
+        }
+    }
+
+    fn lost(&self, error: io::Error) -> ConnectorError {
+        ConnectorError::Unreachable { what: self.host.clone(), source: error.into() }
+    }
+
+    /// Whether something can be taken: bytes, or the end.
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.incoming.is_empty() || self.is_at_end {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_fill(context, READ_SIZE)
+    }
+
+    /// Reads at most `max` bytes, where none are left from before.
+    fn poll_fill(&mut self, context: &mut Context<'_>, max: usize) -> Poll<io::Result<()>> {
+        let Some(stream) = &mut self.link.stream else { return Poll::Ready(Err(closed())) };
+        let mut bytes = Vec::with_capacity(max);
+        let read = ready!(stream.poll_read(context, &mut (&mut bytes).limit(max)))?;
+        self.incoming = bytes;
+        self.is_at_end = read == 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes what has arrived.
+    fn take(&mut self, max: usize) -> io::Result<Received> {
+        if self.incoming.is_empty() && !self.is_at_end {
+            let mut context = Context::from_waker(Waker::noop());
+            match self.poll_fill(&mut context, max.clamp(1, BUFFER_SIZE)) {
+                Poll::Pending => return Ok(Received::Nothing),
+                Poll::Ready(read) => read?,
+            }
+        }
+        if self.incoming.is_empty() {
+            return Ok(Received::End);
+        }
+        let rest = self.incoming.split_off(self.incoming.len().min(max));
+        Ok(Received::Bytes(std::mem::replace(&mut self.incoming, rest)))
+    }
 
     /// Whether it is ready for an interest. Whatever that is, what was taken is sent.
     fn poll_interest(&mut self, context: &mut Context<'_>, readable: bool, writable: bool) -> bool {
         // A failure is reported by the call that follows.
-        let is_writable = match self.poll_send(context) {
-            Poll::Pending => self.outgoing.len() < BUFFER_SIZE,
+        let is_writable = match self.link.poll_send(context) {
+            Poll::Pending => self.link.outgoing.len() < BUFFER_SIZE,
             Poll::Ready(_) => true,
         };
         let is_readable = readable && self.poll_readable(context).is_ready();
@@ -195,13 +206,13 @@ impl Connection {
     }
 
     async fn encrypt(&mut self, trusted: Option<&str>) -> Result<(), ConnectorError> {
-        let Some(Stream::Plain(stream)) = self.stream.take() else {
+        let Some(Stream::Plain(stream)) = self.link.stream.take() else {
             return Err(ConnectorError::data(
                 "the calls of the component",
                 "the connection is encrypted",
             ));
         };
-        if !self.outgoing.is_empty() || !self.incoming.is_empty() {
+        if !self.link.outgoing.is_empty() || !self.incoming.is_empty() {
             // What arrived before encryption may come from a third party.
             let found = "bytes are in transit before the connection is encrypted";
             return Err(ConnectorError::data(self.host.clone(), found));
@@ -218,12 +229,12 @@ impl Connection {
         if let Some(certificate) = certificates.and_then(<[_]>::first) {
             self.server_end_point = Sha256::digest(certificate).to_vec();
         }
-        self.stream = Some(Stream::Encrypted(Box::new(stream)));
+        self.link.stream = Some(Stream::Encrypted(Box::new(stream)));
         Ok(())
     }
 }
 
-impl Drop for Connection {
+impl Drop for Link {
     fn drop(&mut self) {
         let (Some(stream), outgoing) = (self.stream.take(), std::mem::take(&mut self.outgoing))
         else {
@@ -361,19 +372,15 @@ impl sockets::HostConnection for State {
         connection: Resource<Connection>,
         bytes: Vec<u8>,
     ) -> wasmtime::Result<Result<u32, types::Error>> {
-        let connection = self.connections.get_mut(&connection)?;
-        let taken = connection.put(&bytes).map_err(|failed| error(connection.lost(failed)));
-        if taken.as_ref().is_ok_and(|&taken| taken > 0) {
-            self.is_active();
-        }
-        Ok(taken.map(|taken| u32::try_from(taken).unwrap_or(u32::MAX)))
+        let taken = self.connections.get_mut(&connection)?.link.put(&bytes);
+        self.wrote(&connection, taken)
     }
 
     fn finish(
         &mut self,
         connection: Resource<Connection>,
     ) -> wasmtime::Result<Result<(), types::Error>> {
-        self.connections.get_mut(&connection)?.is_finishing = true;
+        self.connections.get_mut(&connection)?.link.is_finishing = true;
         Ok(Ok(()))
     }
 
@@ -381,6 +388,44 @@ impl sockets::HostConnection for State {
         self.connections.delete(connection)?;
         Ok(())
     }
+}
+
+impl State {
+    /// The answer to a write.
+    fn wrote(
+        &mut self,
+        connection: &Resource<Connection>,
+        taken: io::Result<usize>,
+    ) -> wasmtime::Result<Result<u32, types::Error>> {
+        if taken.as_ref().is_ok_and(|&taken| taken > 0) {
+            self.is_active();
+        }
+        let connection = self.connections.get(connection)?;
+        let taken = taken.map_err(|failed| error(connection.lost(failed)));
+        Ok(taken.map(|taken| u32::try_from(taken).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Lets writes take their bytes where the component has them, instead of from a copy.
+///
+/// # Errors
+/// Sockets were not added to this linker.
+pub(crate) fn write_in_place(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    linker.instance("forebay:connector/sockets@0.1.0")?.func_wrap(
+        "[method]connection.write",
+        |mut store: StoreContextMut<'_, State>,
+         (connection, bytes): (Resource<Connection>, WasmList<u8>)| {
+            // The memory and the connection both belong to the store.
+            let mut link =
+                std::mem::take(&mut store.data_mut().connections.get_mut(&connection)?.link);
+            let taken = link.put(bytes.as_le_slice(&store));
+            store.data_mut().connections.get_mut(&connection)?.link = link;
+            Ok((store.data_mut().wrote(&connection, taken)?,))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
 }
 
 /// Notices a server that has gone.
@@ -399,7 +444,7 @@ impl sockets::Host for State {
         if interests.is_empty() && timeout_ms.is_none() {
             return Err(wasmtime::Error::msg("it waits for nothing"));
         }
-        let connections = &mut self.connections;
+        let (connections, wanted) = (&mut self.connections, &self.wanted);
         let ready = std::future::poll_fn(|context| {
             let mut ready = Vec::new();
             for (index, interest) in interests.iter().enumerate() {
@@ -422,6 +467,7 @@ impl sockets::Host for State {
         let ready = tokio::select! {
             biased;
             ready = ready => ready,
+            () = wanted.wait() => Ok(Vec::new()),
             () = pause => Ok(Vec::new()),
         };
         self.is_active();

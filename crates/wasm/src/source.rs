@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_sdk::component::{Become as _, Column, PartReader, tuples_hash, tuples_records};
+use forebay_sdk::changes::feed::ChangeSource;
+use forebay_sdk::component::{
+    Become as _, COLUMNS_MAX, Column, PartReader, tuples_hash, tuples_records,
+};
 use forebay_sdk::connector::{
     Cursor, Discovered, Form, Opening, Result, Source, SourceStream, Unit,
 };
@@ -19,22 +22,23 @@ use forebay_sdk::{ConnectorError, Rows};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use crate::inspect::CHANGE_SOURCE;
 use crate::instance::{Instance, Loaded, call, instantiate};
 use crate::state::Sent;
 use crate::wit::source::Opened;
 use crate::wit::source_world::SourceConnector;
 use crate::wit::types;
 
+/// The role, as what it keeps is recorded.
+const ROLE: &str = "source";
 /// Units of a stream.
 const UNITS_MAX: usize = 100_000;
-/// Columns of a stream.
-const COLUMNS_MAX: usize = 10_000;
 
 /// A component as a source.
 #[derive(Debug, Clone)]
 pub struct WasmSource {
-    loaded: Loaded,
-    config: Arc<str>,
+    pub(crate) loaded: Loaded,
+    pub(crate) config: Arc<str>,
 }
 
 impl WasmSource {
@@ -52,7 +56,10 @@ impl WasmSource {
         self.instance(None).await.map(drop)
     }
 
-    async fn instance(&self, context: Option<Context>) -> Result<Instance<SourceConnector>> {
+    pub(crate) async fn instance(
+        &self,
+        context: Option<Context>,
+    ) -> Result<Instance<SourceConnector>> {
         instantiate!(&self.loaded, context, SourceConnector)
     }
 }
@@ -85,19 +92,23 @@ impl Source for WasmSource {
         )
     }
 
+    fn changes(&self) -> Option<&dyn ChangeSource> {
+        self.loaded.exports(CHANGE_SOURCE).then_some(self)
+    }
+
     async fn open(
         &self,
         stream: &StreamSettings,
         opening: &Opening,
         context: &Context,
     ) -> Result<Arc<dyn SourceStream>> {
-        if opening.snapshot.is_some() {
-            return Err(ConnectorError::unsupported(
-                "a connector that is a component cannot read a snapshot that is held elsewhere",
-                "use the built-in connector",
-            ));
-        }
-        let mut keeper = self.instance(Some(context.clone())).await?;
+        let mut keeper = match stream.sync_mode {
+            SyncMode::Cdc => self.reading_at(opening.snapshot.as_deref(), context).await?,
+            SyncMode::FullRefresh | SyncMode::Incremental => {
+                self.instance(Some(context.clone())).await?
+            }
+        };
+        keeper.store.data_mut().stream = Some((ROLE, stream.name.as_str().into()));
         let opened = call!(
             self.loaded,
             &mut keeper,
@@ -170,6 +181,7 @@ impl Open {
             return Ok(idle);
         }
         let mut instance = self.source.instance(Some(context.clone())).await?;
+        instance.store.data_mut().stream = Some((ROLE, self.settings.name.as_str().into()));
         call!(
             self.source.loaded,
             &mut instance,

@@ -1,12 +1,13 @@
 //! What belongs to an instance: its limits, its connections, and the run it takes part in.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_sdk::ConnectorError;
 use forebay_sdk::batch::DeadRow;
 use forebay_sdk::run::Context;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use wasmtime::component::ResourceTable;
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
@@ -64,6 +65,38 @@ impl Stopped {
     }
 }
 
+/// Whether the host has another call for an instance whose call waits.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    is: AtomicBool,
+    changed: Notify,
+}
+
+impl Wanted {
+    /// Asks the call that runs to return.
+    pub(crate) fn set(&self) {
+        self.is.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    /// Before another call.
+    pub(crate) fn reset(&self) {
+        self.is.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is.load(Ordering::Acquire)
+    }
+
+    /// Returns once it is set.
+    pub(crate) async fn wait(&self) {
+        while !self.is_set() {
+            // What was notified before this began is kept.
+            self.changed.notified().await;
+        }
+    }
+}
+
 /// What belongs to an instance.
 pub(crate) struct State {
     /// The component's name, for messages.
@@ -74,6 +107,10 @@ pub(crate) struct State {
     pub(crate) context: Option<Context>,
     /// Where rows are sent during a read.
     pub(crate) batches: Option<mpsc::Sender<Sent>>,
+    /// The role in which it has opened a stream, and the stream's name.
+    pub(crate) stream: Option<(&'static str, Arc<str>)>,
+    /// Whether it is to return from a call that only waits.
+    pub(crate) wanted: Arc<Wanted>,
     /// When it last did something besides computing.
     pub(crate) active_at: Instant,
     cancelled_at: Option<Instant>,
@@ -95,6 +132,8 @@ impl State {
             connections: ResourceTable::new(),
             context,
             batches: None,
+            stream: None,
+            wanted: Arc::default(),
             active_at: Instant::now(),
             cancelled_at: None,
             lines: Lines::default(),

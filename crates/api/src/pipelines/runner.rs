@@ -7,7 +7,8 @@
 //! - The server stops a run at a commit boundary, or drops it with its connections, and neither loses
 //!   or duplicates a row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use forebay_pipeline::error::RunError;
 use forebay_pipeline::run::{Options, Pipeline, Report};
 use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State, StateError};
 use forebay_sdk::ConnectorError;
+use forebay_sdk::run::kept::{Kept, KeptBy, KeptValues};
+use forebay_sdk::run::measures::{Measure, MeasureValue};
 use forebay_sdk::run::{Cancel, Context};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -141,7 +144,9 @@ impl Runner {
         }
         self.0.state.lock().begin(&id, &name, began_ms).map_err(Refused::State)?;
         let memory = Memory { own: Arc::clone(&self.0), shared: shared.map(Mutex::new) };
+        let memory = Arc::new(memory);
         let (context, cancel) = Context::new(&id);
+        let context = context.keeping(Kept::new(Arc::<Memory>::clone(&memory), &name));
         let (running, ended) = watch::channel(());
         let inner = Arc::clone(&self.0);
         let entry = Entry { inner, pipeline: name.clone(), id: id.clone(), _running: running };
@@ -149,7 +154,7 @@ impl Runner {
             Begun { id: id.clone(), context: context.clone(), cancel: cancel.clone(), ended };
         // Its entry cannot be removed before it is inserted: the table is locked.
         let task = tokio::spawn(async move {
-            run(&Arc::new(memory), &file, options, &context).await;
+            run(&memory, &file, options, &context).await;
             drop(entry);
         });
         table.by_pipeline.insert(name, Running { id, cancel, task });
@@ -228,6 +233,7 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
             let at = progress(context);
             meter.advance(at);
             meter.follow(context);
+            meter.measure(context);
             let run = context.run.to_string();
             memory.remember(move |memory| memory.progress(&run, at)).await;
         }
@@ -239,8 +245,29 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
     };
     meter.advance(progress(context));
     meter.follow(context);
+    meter.measure(context);
     let error = memory.end(name, ended, begun, context).await;
     Alerts::end(alerts, error.as_deref()).await;
+}
+
+/// Without what it holds.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// Where its file says, or else here: another machine that runs the pipeline has to find it.
+impl KeptValues for Memory {
+    fn all(&self, of: &KeptBy) -> Result<Vec<(String, Vec<u8>)>, ConnectorError> {
+        let state = self.shared.as_ref().unwrap_or(&self.own.state).lock();
+        Ok(state.kept(of)?)
+    }
+
+    fn put(&self, of: &KeptBy, key: &str, value: Option<&[u8]>) -> Result<(), ConnectorError> {
+        let state = self.shared.as_ref().unwrap_or(&self.own.state).lock();
+        Ok(state.keep(of, key, value)?)
+    }
 }
 
 impl Memory {
@@ -344,6 +371,8 @@ struct Meter {
     pipeline: String,
     counters: [metrics::Counter; 3],
     last: Progress,
+    /// What connectors had counted.
+    counted: HashMap<(String, String), u64>,
 }
 
 impl Meter {
@@ -358,6 +387,7 @@ impl Meter {
                 counter("forebay_pipeline_bytes_read_total"),
             ],
             last: Progress::default(),
+            counted: HashMap::new(),
         }
     }
 
@@ -367,6 +397,27 @@ impl Meter {
         committed.increment(at.rows_committed - self.last.rows_committed);
         bytes.increment(at.bytes_read - self.last.bytes_read);
         self.last = at;
+    }
+
+    /// Shows what the connectors count.
+    fn measure(&mut self, context: &Context) {
+        for Measure { connector, name, value } in context.measures.all() {
+            let labels = [
+                ("pipeline", self.pipeline.clone()),
+                ("connector", connector.clone()),
+                ("name", name.clone()),
+            ];
+            match value {
+                MeasureValue::Count(count) => {
+                    let before = self.counted.insert((connector, name), count).unwrap_or(0);
+                    let added = count.saturating_sub(before);
+                    metrics::counter!("forebay_connector_counts_total", &labels).increment(added);
+                }
+                MeasureValue::Gauge(to) => {
+                    metrics::gauge!("forebay_connector_gauges", &labels).set(to);
+                }
+            }
+        }
     }
 
     /// Shows how far a feed is: its lag is the time since then.

@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use forebay_base::ByteSize;
+
 use super::settings::DataArgs;
 
 const AFTER_HELP: &str = "\
@@ -38,6 +40,10 @@ pub(super) struct TestArgs {
     /// Read the streams of a source incrementally, by this column.
     #[arg(long, value_name = "COLUMN")]
     cursor_field: Option<String>,
+    /// Size of the units into which streams are divided. With a size that gives one unit, what units promise together
+    /// is not tested.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = unit_size)]
+    unit_size: ByteSize,
     /// Write generated rows into this table, collection or file of a destination, which must not exist.
     #[arg(long, value_name = "NAME")]
     into: Option<String>,
@@ -50,6 +56,15 @@ pub(super) struct TestArgs {
     json: bool,
     #[command(flatten)]
     data: DataArgs,
+}
+
+/// Reads a size of units: a source cannot divide a stream into units without bytes.
+fn unit_size(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size.0 > 0 => Ok(size),
+        Ok(_) => Err("use a size of at least 1B".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +216,8 @@ mod built {
                 let names = if args.streams.is_empty() { found } else { args.streams.clone() };
                 for name in names {
                     let stream = stream(args, &name)?;
-                    let findings = acceptance::examine_source(&source, &stream, None).await;
+                    let findings =
+                        acceptance::examine_source(&source, &stream, args.unit_size.0, None).await;
                     add(Some(name.as_str()), findings);
                 }
             }

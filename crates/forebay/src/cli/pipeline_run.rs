@@ -1,6 +1,7 @@
 //! `forebay pipeline run`.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use forebay_pipeline::error::RunError;
 use forebay_pipeline::run::{Options, Pipeline, Report};
 use forebay_pipeline::state::{HEARTBEAT, Outcome, State, StateError};
 use forebay_sdk::ConnectorError;
+use forebay_sdk::run::kept::{Kept, KeptBy, KeptValues};
+use forebay_sdk::run::measures::{Measure, MeasureValue};
 use forebay_sdk::run::{Cancel, Context};
 use forebay_webhooks::SendError;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -74,7 +77,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let file = load(&args.file)?;
     let memory = Memory::open(args, &file)?;
     let id = uuid::Uuid::now_v7().simple().to_string();
-    let (context, cancel) = Context::new(&id);
+    let (mut context, cancel) = Context::new(&id);
+    if !args.forget {
+        let values = Arc::new(memory.clone());
+        context = context.keeping(Kept::new(values, file.pipeline.as_str()));
+    }
     memory.begin(&id, file.pipeline.as_str())?;
     let runtime = runtime_for(&file)?;
     let begun = Instant::now();
@@ -135,6 +142,26 @@ enum Failure {
 /// could not be recorded.
 #[derive(Clone)]
 struct Memory(Arc<Mutex<Vec<State>>>);
+
+/// Without what it holds.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memory").finish_non_exhaustive()
+    }
+}
+
+/// Where its file says, or else here: another machine that runs the pipeline has to find it.
+impl KeptValues for Memory {
+    fn all(&self, of: &KeptBy) -> Result<Vec<(String, Vec<u8>)>, ConnectorError> {
+        let states = self.0.lock();
+        Ok(states.last().map(|state| state.kept(of)).transpose()?.unwrap_or_default())
+    }
+
+    fn put(&self, of: &KeptBy, key: &str, value: Option<&[u8]>) -> Result<(), ConnectorError> {
+        let states = self.0.lock();
+        Ok(states.last().map_or(Ok(()), |state| state.keep(of, key, value))?)
+    }
+}
 
 impl Memory {
     fn open(args: &Args, file: &PipelineFile) -> anyhow::Result<Self> {
@@ -254,6 +281,12 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
             "{} changes in {} commits: {} rows inserted, {} updated, {} deleted; applied up to {}",
             feed.changes, feed.commits, feed.inserted, feed.updated, feed.deleted, feed.position
         ))?;
+    }
+    for Measure { connector, name, value } in &report.metrics {
+        match value {
+            MeasureValue::Count(count) => line(format_args!("{connector} {name}: {count}"))?,
+            MeasureValue::Gauge(gauge) => line(format_args!("{connector} {name}: {gauge}"))?,
+        }
     }
     let rate = |amount: u64| {
         #[expect(clippy::cast_precision_loss, reason = "for people")]

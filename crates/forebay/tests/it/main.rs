@@ -71,6 +71,7 @@ mod pipeline_feed_keyless;
 mod pipeline_feed_kinds;
 #[cfg(feature = "mongodb")]
 mod pipeline_feed_mongodb;
+mod pipeline_feed_sandbox;
 mod pipeline_feed_sqlite;
 mod pipeline_feed_tables;
 mod pipeline_forebay;

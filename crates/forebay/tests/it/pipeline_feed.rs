@@ -39,7 +39,7 @@ insert into a select g, repeat(md5(g::text), 200), g from generate_series(1, 500
 insert into b select g % 7, 'y' || g, g, jsonb_build_object('g', g) from generate_series(1, 100) g";
 
 #[test]
-fn changes_are_applied_as_the_source_committed_them() {
+pub(crate) fn changes_are_applied_as_the_source_committed_them() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLES);
     let pipeline = following(&pg, &["a", "b"]);
@@ -90,7 +90,7 @@ fn changes_are_applied_as_the_source_committed_them() {
 }
 
 #[test]
-fn a_transaction_that_is_larger_than_the_memory_is_applied_as_one() {
+pub(crate) fn a_transaction_that_is_larger_than_the_memory_is_applied_as_one() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v text, n int)");
     let streams = "[{name: t, sync_mode: cdc}]";
@@ -124,7 +124,7 @@ pub(crate) fn kill_rounds(default: u32) -> u32 {
 }
 
 #[test]
-fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
+pub(crate) fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLES);
     pg.query("src", "create table log (id serial primary key, of int, v int)");
@@ -177,7 +177,7 @@ fn a_run_that_is_killed_at_any_moment_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn columns_change_while_they_are_followed() {
+pub(crate) fn columns_change_while_they_are_followed() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -221,7 +221,7 @@ fn columns_change_while_they_are_followed() {
 }
 
 #[test]
-fn changes_that_may_be_missing_are_refused_and_copied_again_when_asked() {
+pub(crate) fn changes_that_may_be_missing_are_refused_and_copied_again_when_asked() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v text); insert into t values (1, 'a')");
     let pipeline = following(&pg, &["t"]);

@@ -72,7 +72,7 @@ fn from_scratch(pipeline: &Pipeline) {
 }
 
 #[test]
-fn deleted_rows_stay_as_they_were_with_the_time_of_their_deletion() {
+pub(crate) fn deleted_rows_stay_as_they_were_with_the_time_of_their_deletion() {
     let Some(pg) = two_databases() else { return };
     for at_once in [false, true] {
         pg.query("src", TABLES);
@@ -144,7 +144,7 @@ fn check_log(pg: &Postgres) {
 }
 
 #[test]
-fn a_log_has_every_change_in_its_order() {
+pub(crate) fn a_log_has_every_change_in_its_order() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLES);
     let pipeline = Pipeline::new(&pg, STREAMS, LOG, "");
@@ -188,7 +188,7 @@ fn a_log_has_every_change_in_its_order() {
 }
 
 #[test]
-fn a_log_has_every_change_once_though_its_run_is_killed() {
+pub(crate) fn a_log_has_every_change_once_though_its_run_is_killed() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLES);
     let pipeline = Pipeline::new(&pg, STREAMS, LOG, "");
@@ -213,7 +213,7 @@ fn a_log_has_every_change_once_though_its_run_is_killed() {
 }
 
 #[test]
-fn tables_whose_changes_are_lost_are_copied_again_if_the_file_says_so() {
+pub(crate) fn tables_whose_changes_are_lost_are_copied_again_if_the_file_says_so() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v text); insert into t values (1, 'a')");
     let streams = "[{name: t, sync_mode: cdc}]";
@@ -247,7 +247,7 @@ fn tables_whose_changes_are_lost_are_copied_again_if_the_file_says_so() {
 }
 
 #[test]
-fn tables_that_are_added_later_are_copied_and_followed() {
+pub(crate) fn tables_that_are_added_later_are_copied_and_followed() {
     let Some(pg) = two_databases() else { return };
     let pipeline = Pipeline::new(&pg, "[]", "", "");
     let mut random = forebay_base::fs::sim::Rng::new(9);
@@ -299,7 +299,7 @@ fn tables_that_are_added_later_are_copied_and_followed() {
 }
 
 #[test]
-fn of_several_hosts_the_primary_is_followed() {
+pub(crate) fn of_several_hosts_the_primary_is_followed() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key); insert into t values (1)");
     let pipeline = Pipeline::new(&pg, "[{name: t, sync_mode: cdc}]", "  write_mode: upsert", "");
@@ -321,7 +321,7 @@ fn of_several_hosts_the_primary_is_followed() {
 }
 
 #[test]
-fn settings_that_only_changes_have_are_refused_elsewhere() {
+pub(crate) fn settings_that_only_changes_have_are_refused_elsewhere() {
     let Some(pg) = two_databases() else { return };
     let plain = "[{name: t}]";
     let refused = |streams: &str, destination: &str, with: &str| {

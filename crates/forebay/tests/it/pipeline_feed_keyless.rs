@@ -36,7 +36,7 @@ const PICKED: [&str; 9] = [
 ];
 
 #[test]
-fn a_table_without_a_key_is_followed_row_by_row() {
+pub(crate) fn a_table_without_a_key_is_followed_row_by_row() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLE);
     let pipeline = Pipeline::new(&pg, STREAMS, APPLY, "resources: {max_memory: 1MiB}");
@@ -78,7 +78,7 @@ fn a_table_without_a_key_is_followed_row_by_row() {
 }
 
 #[test]
-fn a_run_that_follows_a_table_without_a_key_may_be_killed() {
+pub(crate) fn a_run_that_follows_a_table_without_a_key_may_be_killed() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", TABLE);
     let pipeline = Pipeline::new(&pg, STREAMS, APPLY, "");
@@ -98,7 +98,7 @@ fn a_run_that_follows_a_table_without_a_key_may_be_killed() {
 }
 
 #[test]
-fn a_log_of_a_table_without_a_key_has_all_values_before_a_change() {
+pub(crate) fn a_log_of_a_table_without_a_key_has_all_values_before_a_change() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table k (a int, t text); alter table k replica identity full; insert into k values (1, 'x'), (1, 'x'), (2, null)");
     let pipeline = Pipeline::new(&pg, STREAMS, "  write_mode: append", "");
@@ -113,7 +113,7 @@ fn a_log_of_a_table_without_a_key_has_all_values_before_a_change() {
 }
 
 #[test]
-fn a_table_whose_changes_do_not_name_their_rows_is_refused() {
+pub(crate) fn a_table_whose_changes_do_not_name_their_rows_is_refused() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table k (a int); insert into k values (1)");
     let pipeline = Pipeline::new(&pg, STREAMS, APPLY, "");

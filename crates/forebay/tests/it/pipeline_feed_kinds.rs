@@ -11,7 +11,7 @@ use super::pipeline_pg::{EVERY_TYPE, two_databases};
 use super::support::{Server, run, stderr};
 
 #[test]
-fn values_of_every_type_arrive_as_they_are() {
+pub(crate) fn values_of_every_type_arrive_as_they_are() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", EVERY_TYPE);
     let table = r#""odd ""name""#;
@@ -36,7 +36,7 @@ fn values_of_every_type_arrive_as_they_are() {
 }
 
 #[test]
-fn tables_of_every_kind_are_followed() {
+pub(crate) fn tables_of_every_kind_are_followed() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -72,7 +72,8 @@ fn tables_of_every_kind_are_followed() {
         let rows = "select string_agg((id, v)::text, ' ' order by id) from ids";
         assert_eq!(pg.query("dst", rows), pg.query("src", rows));
         let verified = run(&pipeline.dir, &["pipeline", "verify", "p.yaml"]);
-        assert!(verified.status.success(), "{}", stderr(&verified));
+        let found = String::from_utf8_lossy(&verified.stdout);
+        assert!(verified.status.success(), "{found}\n{}", stderr(&verified));
     };
     same();
     for changes in [
@@ -111,12 +112,12 @@ fn session(pg: &Postgres) -> Child {
     pg.session("src")
 }
 
-fn send(session: &mut Child, statement: &str) {
+pub(crate) fn send(session: &mut Child, statement: &str) {
     session.stdin.as_mut().unwrap().write_all(statement.as_bytes()).unwrap();
 }
 
 #[test]
-fn transactions_are_applied_in_the_order_of_their_commits() {
+pub(crate) fn transactions_are_applied_in_the_order_of_their_commits() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -154,7 +155,7 @@ fn transactions_are_applied_in_the_order_of_their_commits() {
 }
 
 #[test]
-fn a_server_that_is_killed_loses_and_repeats_nothing() {
+pub(crate) fn a_server_that_is_killed_loses_and_repeats_nothing() {
     let (Some(source), Some(destination)) = (two_databases(), Postgres::start()) else { return };
     destination.query("postgres", "create database dst");
     source.query("src", "create table t (id serial primary key, v int)");
@@ -217,7 +218,7 @@ fn a_unit_of_changes_that_takes_longer_than_permitted_is_tried_again() {
 }
 
 #[test]
-fn what_pgbench_writes_is_followed_to_the_last_row() {
+pub(crate) fn what_pgbench_writes_is_followed_to_the_last_row() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -254,7 +255,7 @@ fn what_pgbench_writes_is_followed_to_the_last_row() {
 }
 
 #[test]
-fn a_run_follows_until_it_is_stopped_also_in_the_server() {
+pub(crate) fn a_run_follows_until_it_is_stopped_also_in_the_server() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key)");
     let pipeline = following(&pg, &["t"]);

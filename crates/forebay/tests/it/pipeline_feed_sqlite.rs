@@ -50,7 +50,7 @@ fn same(pg: &Postgres, pipeline: &Pipeline, live: &str) {
 }
 
 #[test]
-fn changes_are_applied_to_a_sqlite_file_as_the_source_committed_them() {
+pub(crate) fn changes_are_applied_to_a_sqlite_file_as_the_source_committed_them() {
     let Some(pg) = two_databases() else { return };
     for (destination, live) in [("", ""), ("  deleted_rows: mark", "where _deleted_at is null")] {
         pg.query("src", TABLES);
@@ -92,7 +92,7 @@ fn changes_are_applied_to_a_sqlite_file_as_the_source_committed_them() {
 }
 
 #[test]
-fn a_run_into_a_sqlite_file_that_is_killed_loses_and_repeats_nothing() {
+pub(crate) fn a_run_into_a_sqlite_file_that_is_killed_loses_and_repeats_nothing() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table a (id int primary key, large text, n numeric); create table b (x int, y text, z jsonb, primary key (x, y))");
     pg.query(
@@ -122,7 +122,7 @@ fn a_run_into_a_sqlite_file_that_is_killed_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn values_and_columns_of_every_kind_reach_a_sqlite_file() {
+pub(crate) fn values_and_columns_of_every_kind_reach_a_sqlite_file() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",

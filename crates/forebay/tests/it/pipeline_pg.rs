@@ -1,5 +1,6 @@
 //! Pipelines from one PostgreSQL database into another, compared by psql.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::process::Command;
 
@@ -10,6 +11,28 @@ use super::events_support::post;
 use super::support::{Server, forebay, run, run_ok, stderr};
 use forebay_testing::Postgres;
 
+/// The ends of pipelines that run as components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sandboxed {
+    None,
+    Source,
+    Destination,
+    Both,
+}
+
+thread_local! {
+    /// Of the pipelines that this test makes.
+    static SANDBOXED: Cell<Sandboxed> = const { Cell::new(Sandboxed::None) };
+}
+
+/// Runs a test with components in the place of built-in connectors, if they are built.
+pub(crate) fn by_components(which: Sandboxed, test: impl FnOnce()) {
+    if super::pipeline_sandbox::component("postgres").is_some() {
+        SANDBOXED.set(which);
+        test();
+    }
+}
+
 /// A pipeline file in a separate directory.
 pub(crate) struct Pipeline {
     pub(crate) dir: TempDir,
@@ -19,6 +42,9 @@ impl Pipeline {
     /// From database `src` to database `dst`, both created.
     pub(crate) fn new(pg: &Postgres, streams: &str, destination: &str, rest: &str) -> Self {
         let pipeline = Self { dir: TempDir::new().unwrap() };
+        if SANDBOXED.get() != Sandboxed::None {
+            super::pipeline_sandbox::install(&pipeline.dir);
+        }
         pipeline.write(pg, streams, destination, rest);
         pipeline
     }
@@ -28,10 +54,16 @@ impl Pipeline {
         let config = |database| {
             format!("{{host: 127.0.0.1, port: {port}, database: {database}, user: postgres}}")
         };
+        let sandbox = |end| match SANDBOXED.get() {
+            which if which == end || which == Sandboxed::Both => "  sandbox: true\n",
+            _ => "",
+        };
         let file = format!(
-            "version: 1\npipeline: p\nsource:\n  use: postgres\n  config: {}\n  streams: {streams}\n\
-             destination:\n  use: postgres\n  config: {}\n{destination}\n{rest}\n",
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n{}  config: {}\n  streams: {streams}\n\
+             destination:\n  use: postgres\n{}  config: {}\n{destination}\n{rest}\n",
+            sandbox(Sandboxed::Source),
             config("src"),
+            sandbox(Sandboxed::Destination),
             config("dst"),
         );
         std::fs::write(self.dir.path().join("p.yaml"), file).unwrap();

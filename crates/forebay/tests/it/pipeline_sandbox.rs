@@ -52,7 +52,7 @@ fn sandboxed(pg: &Postgres, streams: &str, destination: &str, rest: &str) -> Pip
 }
 
 /// Installs the component of PostgreSQL. It is compiled once for all tests: what was kept is copied.
-fn install(dir: &TempDir) {
+pub(crate) fn install(dir: &TempDir) {
     static KEPT: Mutex<Option<TempDir>> = Mutex::new(None);
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let of = |dir: &TempDir| dir.path().join("forebay-data/connectors");

@@ -10,7 +10,7 @@ use forebay_sdk::batch::Batch;
 use forebay_sdk::component::{Become as _, Column};
 use forebay_sdk::connector::{Claim, Destination, Load, Target, UnitWriter};
 use forebay_sdk::registry::DestinationSettings;
-use forebay_sdk::settings::TargetSettings;
+use forebay_sdk::settings::{FeedForm, TargetSettings};
 use serde::de::DeserializeOwned;
 
 use super::{Call, columns, failed, not_open, settings};
@@ -27,6 +27,8 @@ struct State {
     claim: Option<Box<dyn Claim>>,
     target: Option<(Arc<dyn Target>, Vec<Column>)>,
     writer: Option<(Box<dyn UnitWriter>, Reader)>,
+    /// What the changes of the next target become.
+    form: Option<FeedForm>,
 }
 
 thread_local! {
@@ -34,12 +36,12 @@ thread_local! {
 }
 
 /// Settings from an empty configuration, for what does not depend on them.
-fn without_config<S: DeserializeOwned>() -> Option<S> {
+pub(super) fn without_config<S: DeserializeOwned>() -> Option<S> {
     serde_json::from_str("{}").ok()
 }
 
 /// The destination of these settings; the same one in every call of an instance.
-fn destination<S>(config: &str) -> Result<Arc<dyn Destination>, types::Error>
+pub(super) fn destination<S>(config: &str) -> Result<Arc<dyn Destination>, types::Error>
 where
     S: DestinationSettings + DeserializeOwned,
 {
@@ -81,6 +83,11 @@ where
             .collect(),
         on_replace: evolves.on_replace,
     }
+}
+
+/// Says what the changes of the next target become.
+pub(super) fn copy_for(form: FeedForm) {
+    STATE.with_borrow_mut(|state| state.form = Some(form));
 }
 
 /// Connects and reports what answered.
@@ -160,7 +167,8 @@ where
     S: DestinationSettings + DeserializeOwned,
 {
     let destination = destination::<S>(config)?;
-    let settings = TargetSettings::from(target);
+    let form = STATE.with_borrow_mut(|state| state.form.take()).unwrap_or_default();
+    let settings = TargetSettings { feed: form, ..TargetSettings::from(target) };
     let columns = columns(of).map_err(failed)?;
     let call = Call::new();
     let target = run(destination.open(&settings, &columns, &call.context)).map_err(failed)?;

@@ -3,6 +3,8 @@
 //! Invariant: settings are read once an instance; a call that needs a stream or a target that was not opened is an
 //! error.
 
+pub mod change_source;
+pub mod change_target;
 pub mod destination;
 pub mod source;
 pub mod transform;

@@ -11,7 +11,7 @@ use forebay_sdk::component::Become as _;
 use forebay_sdk::connector::{Division, Form, Opening, Source, SourceStream};
 use forebay_sdk::registry::SourceSettings;
 use forebay_sdk::run::Outlet;
-use forebay_sdk::settings::StreamSettings;
+use forebay_sdk::settings::{StreamSettings, SyncMode};
 use futures_util::future::join;
 use serde::de::DeserializeOwned;
 
@@ -27,23 +27,32 @@ pub use super::{spec, validate};
 struct State {
     source: Option<Arc<dyn Source>>,
     stream: Option<Arc<dyn SourceStream>>,
+    /// How the next stream is opened, if its changes are followed.
+    followed: Option<Followed>,
+}
+
+/// A stream whose changes are followed.
+struct Followed {
+    /// The snapshot in which it is read.
+    snapshot: Option<String>,
 }
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// Bytes of a handle before those of the source: form of rows, size of a batch, memory.
-const HEAD: usize = 17;
+/// Bytes of a handle before those of the source: form of rows, whether changes are followed, size of a batch, memory.
+const HEAD: usize = 18;
 
 /// The handle of a stream: how it is read, and what the source needs to attach to it.
-fn handle(opening: &Opening, own: &[u8]) -> Vec<u8> {
+fn handle(opening: &Opening, is_followed: bool, own: &[u8]) -> Vec<u8> {
     let mut handle = Vec::with_capacity(HEAD + own.len());
     handle.push(match opening.form {
         Form::Tuples => 0,
         Form::Records => 1,
         Form::PlainRecords => 2,
     });
+    handle.push(is_followed.into());
     handle.extend_from_slice(&(opening.batch_size as u64).to_le_bytes());
     handle.extend_from_slice(&(opening.memory as u64).to_le_bytes());
     handle.extend_from_slice(own);
@@ -51,9 +60,9 @@ fn handle(opening: &Opening, own: &[u8]) -> Vec<u8> {
 }
 
 /// The parts of a handle.
-fn opening_of(handle: &[u8]) -> Option<(Opening, &[u8])> {
+fn opening_of(handle: &[u8]) -> Option<(Opening, bool, &[u8])> {
     let (head, own) = handle.split_first_chunk::<HEAD>()?;
-    let (&form, sizes) = head.split_first()?;
+    let (&[form, is_followed], sizes) = head.split_first_chunk()?;
     let (batch_size, memory) = sizes.split_first_chunk::<8>()?;
     let size = |bytes: [u8; 8]| usize::try_from(u64::from_le_bytes(bytes)).ok();
     let opening = Opening {
@@ -71,11 +80,11 @@ fn opening_of(handle: &[u8]) -> Option<(Opening, &[u8])> {
         parallelism: 1,
         snapshot: None,
     };
-    Some((opening, own))
+    Some((opening, is_followed != 0, own))
 }
 
 /// The source of these settings; the same one in every call of an instance.
-fn source<S>(config: &str) -> Result<Arc<dyn Source>, types::Error>
+pub(super) fn source<S>(config: &str) -> Result<Arc<dyn Source>, types::Error>
 where
     S: SourceSettings + DeserializeOwned,
 {
@@ -87,6 +96,22 @@ where
         state.source = Some(Arc::clone(&source));
         Ok(source)
     })
+}
+
+/// Has the next stream opened as its changes are, and in a snapshot if one is given.
+pub(super) fn read_at(snapshot: Option<String>) {
+    STATE.with_borrow_mut(|state| state.followed = Some(Followed { snapshot }));
+}
+
+/// The settings of a stream.
+fn of_stream(stream: types::StreamSettings, is_followed: bool) -> StreamSettings {
+    let stream = StreamSettings::from(stream);
+    if is_followed { StreamSettings { sync_mode: SyncMode::Cdc, ..stream } } else { stream }
+}
+
+/// Settings of streams whose changes are followed.
+pub(super) fn followed(streams: Vec<types::StreamSettings>) -> Vec<StreamSettings> {
+    streams.into_iter().map(|stream| of_stream(stream, true)).collect()
 }
 
 /// Connects and reports what answered.
@@ -138,12 +163,15 @@ where
     S: SourceSettings + DeserializeOwned,
 {
     let source = source::<S>(config)?;
-    let opening = Opening::from(opening);
+    let mut opening = Opening::from(opening);
+    let followed = STATE.with_borrow_mut(|state| state.followed.take());
+    let is_followed = followed.is_some();
+    opening.snapshot = followed.and_then(|followed| followed.snapshot);
     let call = Call::new();
-    let stream = StreamSettings::from(stream);
+    let stream = of_stream(stream, is_followed);
     let open = run(source.open(&stream, &opening, &call.context)).map_err(failed)?;
     let opened = wit::Opened {
-        handle: open.handle().map(|own| handle(&opening, &own)).unwrap_or_default(),
+        handle: open.handle().map(|own| handle(&opening, is_followed, &own)).unwrap_or_default(),
         columns: open.columns().iter().map(Into::into).collect(),
         units: open.units().to_vec().into_other(),
         units_are_stable: open.units_are_stable(),
@@ -167,11 +195,11 @@ where
     S: SourceSettings + DeserializeOwned,
 {
     let source = source::<S>(config)?;
-    let (opening, own) = opening_of(handle).ok_or_else(|| {
+    let (opening, is_followed, own) = opening_of(handle).ok_or_else(|| {
         failed(ConnectorError::data("the handle of a stream", "it is not one of this connector"))
     })?;
     let call = Call::new();
-    let stream = StreamSettings::from(stream);
+    let stream = of_stream(stream, is_followed);
     let attached = run(source.attach(&stream, &opening, own, &call.context));
     let attached = attached.map_err(failed)?;
     STATE.with_borrow_mut(|state| state.stream = Some(attached));

@@ -106,6 +106,7 @@ impl<'a> Pipeline<'a> {
             phases: PhaseSeconds::from(&*context.phases),
             warnings: context.warnings(),
             feed: None,
+            metrics: context.measures.all(),
         })
     }
 

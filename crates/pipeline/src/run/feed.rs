@@ -105,6 +105,7 @@ impl Pipeline<'_> {
             phases: PhaseSeconds::from(&*context.phases),
             warnings: context.warnings(),
             feed: Some(report),
+            metrics: context.measures.all(),
         })
     }
 

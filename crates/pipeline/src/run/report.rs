@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use forebay_sdk::connector::Cursor;
 use forebay_sdk::run::PhaseSeconds;
+use forebay_sdk::run::measures::Measure;
 
 /// The report of a run.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -30,6 +31,8 @@ pub struct Report {
     /// What was followed, for `sync_mode: cdc`.
     #[schema(required)]
     pub feed: Option<FeedReport>,
+    /// What connectors have counted.
+    pub metrics: Vec<Measure>,
 }
 
 /// The report of a feed.

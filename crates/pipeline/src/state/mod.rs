@@ -14,6 +14,8 @@ use std::time::Duration;
 use forebay_base::image::{Image, ImageError};
 use forebay_base::process::is_gone;
 use forebay_postgres::connector::Settings as PostgresSettings;
+use forebay_sdk::ConnectorError;
+use forebay_sdk::run::kept::KeptBy;
 use serde::Serialize;
 
 use crate::config::{StateBackend, StateSettings};
@@ -38,6 +40,13 @@ pub struct StateError {
     /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// For a connector that keeps a value.
+impl From<StateError> for ConnectorError {
+    fn from(error: StateError) -> Self {
+        Self::Refused { act: "keep a value of a connector".into(), source: error.into() }
+    }
 }
 
 impl StateError {
@@ -215,6 +224,28 @@ impl State {
         }
     }
 
+    /// The values that a connector keeps.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn kept(&self, of: &KeptBy) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.kept(of),
+            Backend::Postgres(runs) => runs.kept(of),
+        }
+    }
+
+    /// Keeps a value of a connector, or removes it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, of: &KeptBy, key: &str, value: Option<&[u8]>) -> Result<(), StateError> {
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.keep(of, key, value),
+            Backend::Postgres(runs) => runs.keep(of, key, value),
+        }
+    }
+
     /// Runs, the newest first.
     ///
     /// * `pipeline`: only this one.
@@ -304,6 +335,27 @@ mod tests {
         assert_eq!(later.outcome, Outcome::Killed);
         assert_eq!(state.runs(None, 10, 3000).unwrap().len(), 3);
         assert!(state.run("none", 0).unwrap().is_none());
+    }
+
+    #[test]
+    fn kept_values_are_there_for_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipelines.sqlite");
+        let of = |stream: &str| KeptBy {
+            pipeline: "p".into(),
+            connector: "source c".into(),
+            stream: stream.into(),
+        };
+        let state = State::open(&path).unwrap();
+        state.keep(&of("s"), "k", Some(b"first")).unwrap();
+        state.keep(&of("s"), "k", Some(b"\0\xff")).unwrap();
+        state.keep(&of("t"), "k", Some(b"")).unwrap();
+        drop(state);
+        let state = State::open(&path).unwrap();
+        assert_eq!(state.kept(&of("s")).unwrap(), [("k".to_owned(), b"\0\xff".to_vec())]);
+        state.keep(&of("s"), "k", None).unwrap();
+        assert!(state.kept(&of("s")).unwrap().is_empty());
+        assert_eq!(state.kept(&of("t")).unwrap(), [("k".to_owned(), Vec::new())]);
     }
 
     #[test]

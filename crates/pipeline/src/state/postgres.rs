@@ -10,6 +10,7 @@ use forebay_postgres::connector::Server;
 use forebay_postgres::connector::Settings as PostgresSettings;
 use forebay_postgres::quote::{literal, quote_identifier as ident};
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::kept::KeptBy;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
@@ -32,6 +33,8 @@ struct Request {
 pub(super) struct PostgresRuns {
     requests: SyncSender<Request>,
     table: String,
+    /// The table of the values that connectors keep.
+    kept: String,
     what: String,
 }
 
@@ -59,7 +62,8 @@ impl PostgresRuns {
             source: source.into(),
         };
         drop(made.map_err(unmade)?);
-        let runs = Self { requests, table, what };
+        let kept = format!("{schema}.pipeline_kept");
+        let runs = Self { requests, table, kept, what };
         let is_there = format!("select to_regclass({}) is not null", literal(&runs.table));
         let found = runs.ask("look up", is_there, Vec::new())?;
         if !found.first().is_some_and(|row| row.get(0)) {
@@ -77,6 +81,60 @@ impl PostgresRuns {
             )?;
         }
         Ok(runs)
+    }
+
+    /// The values that a connector keeps.
+    pub(super) fn kept(&self, of: &KeptBy) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+        if !self.has_kept()? {
+            return Ok(Vec::new());
+        }
+        let query = format!(
+            "select key, value from {} where pipeline = $1 and connector = $2 and stream = $3",
+            self.kept
+        );
+        let rows = self.ask("read", query, of_kept(of))?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Keeps a value, or removes it.
+    pub(super) fn keep(
+        &self,
+        of: &KeptBy,
+        key: &str,
+        value: Option<&[u8]>,
+    ) -> Result<(), StateError> {
+        if !self.has_kept()? {
+            let create = format!(
+                "create table if not exists {} (pipeline text not null, connector text not null, \
+                 stream text not null, key text not null, value bytea not null, \
+                 primary key (pipeline, connector, stream, key))",
+                self.kept
+            );
+            self.ask("create", create, Vec::new())?;
+        }
+        let mut parameters = of_kept(of);
+        parameters.push(text(key));
+        let statement = match value {
+            Some(value) => {
+                parameters.push(Box::new(value.to_vec()));
+                format!(
+                    "insert into {} values ($1, $2, $3, $4, $5) \
+                     on conflict (pipeline, connector, stream, key) do update set value = excluded.value",
+                    self.kept
+                )
+            }
+            None => format!(
+                "delete from {} where pipeline = $1 and connector = $2 and stream = $3 and key = $4",
+                self.kept
+            ),
+        };
+        self.ask("write", statement, parameters).map(drop)
+    }
+
+    /// Whether the table of kept values exists.
+    fn has_kept(&self) -> Result<bool, StateError> {
+        let query = format!("select to_regclass({}) is not null", literal(&self.kept));
+        Ok(self.ask("look up", query, Vec::new())?.first().is_some_and(|row| row.get(0)))
     }
 
     fn ask(
@@ -170,6 +228,10 @@ impl PostgresRuns {
         let rows = self.ask("read", select, vec![text(run)])?;
         Ok(rows.first().map(|row| record(stored_run(row), now_ms)))
     }
+}
+
+fn of_kept(of: &KeptBy) -> Vec<Parameter> {
+    vec![text(&of.pipeline), text(&of.connector), text(&of.stream)]
 }
 
 fn text(text: &str) -> Parameter {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_base::fs::set_database_aside;
 use forebay_base::process;
+use forebay_sdk::run::kept::KeptBy;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -58,7 +59,10 @@ create table if not exists runs (
     outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,
     bytes_read integer not null default 0, error text, report text) strict;
 create index if not exists runs_of_pipeline on runs (pipeline, began_ms);
-create table if not exists processes (run text primary key, process text not null) strict;";
+create table if not exists processes (run text primary key, process text not null) strict;
+create table if not exists kept (
+    pipeline text not null, connector text not null, stream text not null, key text not null, value blob not null,
+    primary key (pipeline, connector, stream, key)) strict;";
 
 const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, rows_committed, bytes_read, \
                        error, report, (select process from processes where processes.run = runs.run)";
@@ -186,6 +190,39 @@ impl SqliteRuns {
             )
             .map_err(self.failed("write"))
             .map(drop)
+    }
+
+    /// The values that a connector keeps.
+    pub(super) fn kept(&self, of: &KeptBy) -> Result<Vec<(String, Vec<u8>)>, StateError> {
+        let failed = self.failed("read");
+        let connection = self.connection()?;
+        let sql =
+            "select key, value from kept where pipeline = ?1 and connector = ?2 and stream = ?3";
+        let mut statement = connection.prepare(sql).map_err(&failed)?;
+        let of = params![of.pipeline, of.connector, of.stream];
+        let rows = statement.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)));
+        rows.map_err(&failed)?.collect::<Result<_, _>>().map_err(&failed)
+    }
+
+    /// Keeps a value, or removes it.
+    pub(super) fn keep(
+        &self,
+        of: &KeptBy,
+        key: &str,
+        value: Option<&[u8]>,
+    ) -> Result<(), StateError> {
+        let (KeptBy { pipeline, connector, stream }, at) = (of, self.connection()?);
+        let done = match value {
+            Some(value) => at.execute(
+                "insert or replace into kept values (?1, ?2, ?3, ?4, ?5)",
+                params![pipeline, connector, stream, key, value],
+            ),
+            None => at.execute(
+                "delete from kept where pipeline = ?1 and connector = ?2 and stream = ?3 and key = ?4",
+                params![pipeline, connector, stream, key],
+            ),
+        };
+        done.map(drop).map_err(self.failed("write"))
     }
 
     /// Runs, the newest first.

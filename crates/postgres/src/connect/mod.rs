@@ -13,9 +13,11 @@ mod native;
 #[cfg(target_family = "wasm")]
 mod sandbox;
 
+use std::io;
 use std::net::IpAddr;
 
 use forebay_base::ServerError;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config};
 
@@ -52,6 +54,10 @@ select set_config(name, value, false) from (values \
   ('session_replication_role', 'origin'), ('zero_damaged_pages', 'off'), \
   ('ignore_checksum_failure', 'off')) wanted(name, value) \
 where current_setting(name, true) <> value";
+
+/// A stream of bytes to a server.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync> Socket for S {}
 
 /// Connection settings of a server.
 #[derive(Debug, Clone)]
@@ -138,6 +144,20 @@ impl Server {
             error => error,
         }
     }
+}
+
+/// Asks a server to encrypt a connection that was just made.
+async fn ask_for_encryption(socket: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    let mut request = bytes::BytesMut::new();
+    postgres_protocol::message::frontend::ssl_request(&mut request);
+    socket.write_all(&request).await?;
+    socket.flush().await?;
+    // One byte, so that nothing that comes before the encryption is taken for a part of it.
+    if socket.read_u8().await? != b'S' {
+        let what = "the server does not support encryption";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
+    Ok(())
 }
 
 fn is_said_by_server(error: &(dyn std::error::Error + 'static)) -> bool {

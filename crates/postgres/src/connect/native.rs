@@ -1,5 +1,6 @@
 //! Connections over sockets of this process, encrypted by rustls.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,13 @@ use forebay_base::ServerError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect as _};
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Server, drive};
+use super::{Server, Socket, ask_for_encryption, drive};
 use crate::coalesce::{Encrypted, Plain};
 
 /// Idle time before the first keepalive probe, and the interval between probes.
@@ -45,6 +48,34 @@ impl Server {
         self.tls.as_ref().map(|tls| ClientConfig::clone(&tls.0))
     }
 
+    /// Opens a socket of a connection in replication mode; whether it is encrypted.
+    ///
+    /// * `host`: the index of the host.
+    pub(crate) async fn socket(&self, host: usize) -> io::Result<(Box<dyn Socket>, bool)> {
+        // One port is that of all hosts.
+        let ports = self.config.get_ports();
+        let port = ports.get(host).or(ports.first()).copied().unwrap_or(5432);
+        let host = match self.config.get_hosts().get(host) {
+            Some(Host::Tcp(host)) => host.clone(),
+            #[cfg(unix)]
+            Some(Host::Unix(directory)) => {
+                let path = directory.join(format!(".s.PGSQL.{port}"));
+                return Ok((Box::new(tokio::net::UnixStream::connect(path).await?), false));
+            }
+            None => "127.0.0.1".to_owned(),
+        };
+        let mut socket = TcpStream::connect((&*host, port)).await?;
+        socket.set_nodelay(true)?;
+        probe(&socket, &self.config)?;
+        let Some(tls) = self.tls() else { return Ok((Box::new(socket), false)) };
+        ask_for_encryption(&mut socket).await?;
+        let mut make = MakeRustlsConnect::new(tls);
+        let connect = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut make, &host);
+        let connect =
+            connect.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok((Box::new(connect.connect(socket).await?), true))
+    }
+
     /// Whether the server is accessed through a local socket.
     fn is_socket_file(&self) -> bool {
         self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)))
@@ -75,6 +106,19 @@ impl Server {
             }
         }
     }
+}
+
+/// A server that is gone without a word is noticed.
+fn probe(socket: &TcpStream, config: &Config) -> io::Result<()> {
+    let mut probes = socket2::TcpKeepalive::new().with_time(config.get_keepalives_idle());
+    if let Some(interval) = config.get_keepalives_interval() {
+        probes = probes.with_interval(interval);
+    }
+    let socket = socket2::SockRef::from(socket);
+    socket.set_tcp_keepalive(&probes)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
+    Ok(())
 }
 
 /// Verifies certificates: against those of a file, or the system's.

@@ -10,11 +10,11 @@ use forebay_base::ServerError;
 use forebay_sdk::ConnectorError;
 use forebay_sdk::platform::{self, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
-use super::{Server, drive};
+use super::{Server, Socket, ask_for_encryption, drive};
 use crate::coalesce::{Joined, Plain};
 
 /// How long a connection may take if the settings have no limit.
@@ -39,49 +39,86 @@ impl Encryption {
 pub(super) fn keep_alive(_: &mut Config) {}
 
 impl Server {
-    /// Makes a connection.
+    /// Makes a connection: to the first of its hosts that answers and is what is asked for.
     pub(super) async fn open(&self) -> Result<Client, ServerError> {
-        let unreachable = |source: ConnectorError| ServerError::Unreachable {
-            act: "connect".into(),
-            server: self.name.clone(),
-            source: source.into(),
-        };
-        let stream = self.reach().map_err(unreachable)?;
+        let mut failed = None;
+        for host in 0..self.config.get_hosts().len() {
+            match self.open_at(host).await {
+                Ok(client) => return Ok(client),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed
+            .unwrap_or_else(|| ServerError::settings("the settings name no server", "set `host`")))
+    }
+
+    /// Makes a connection to one of its hosts.
+    async fn open_at(&self, host: usize) -> Result<Client, ServerError> {
+        let stream = self.reach(host).map_err(|source| self.unreachable(source))?;
         let mut config = self.config.clone();
-        match &self.tls {
+        let client = match &self.tls {
             None => {
                 // This is not encryption: it only merges messages.
                 config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
                 let made = config.connect_raw(stream, Plain).await;
                 let (client, connection) = made.map_err(|error| self.failed(error))?;
                 drive(connection);
-                Ok(client)
+                client
             }
             Some(tls) => {
                 let made = config.connect_raw(stream, ByHost(tls.0.clone())).await;
                 let (client, connection) = made.map_err(|error| self.failed(error))?;
                 drive(connection);
-                Ok(client)
+                client
             }
-        }
+        };
+        self.check_writes(&client).await?;
+        Ok(client)
     }
 
-    /// Connects to the first of its addresses that answers.
-    fn reach(&self) -> Result<Link, ConnectorError> {
+    /// Fails unless the server allows the writes that the settings ask for (`target_session_attrs`).
+    async fn check_writes(&self, client: &Client) -> Result<(), ServerError> {
+        let refused = match self.config.get_target_session_attrs() {
+            TargetSessionAttrs::ReadWrite => ("on", "the server does not allow writes"),
+            TargetSessionAttrs::ReadOnly => ("off", "the server is not read-only"),
+            _ => return Ok(()),
+        };
+        let (state, found) = refused;
+        let rows = client.simple_query("show transaction_read_only").await;
+        let rows = rows.map_err(|error| self.failed(error))?;
+        let is_refused = rows.iter().any(
+            |message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(state)),
+        );
+        if is_refused { Err(self.unreachable(found)) } else { Ok(()) }
+    }
+
+    fn unreachable(&self, source: impl Into<forebay_sdk::error::Cause>) -> ServerError {
+        let (act, server) = ("connect".into(), self.name.clone());
+        ServerError::Unreachable { act, server, source: source.into() }
+    }
+
+    /// Opens a connection in replication mode; whether it is encrypted.
+    ///
+    /// * `host`: the index of the host.
+    pub(crate) async fn socket(&self, host: usize) -> io::Result<(Box<dyn Socket>, bool)> {
+        let mut link = self.reach(host).map_err(io::Error::other)?;
+        let Some(tls) = &self.tls else { return Ok((Box::new(link), false)) };
+        ask_for_encryption(&mut link).await?;
+        link.0.start_tls(tls.0.as_deref()).map_err(io::Error::other)?;
+        Ok((Box::new(link), true))
+    }
+
+    /// Connects to one of its hosts.
+    fn reach(&self, host: usize) -> Result<Link, ConnectorError> {
+        // One port is that of all hosts.
         let ports = self.config.get_ports();
+        let port = ports.get(host).or(ports.first()).copied().unwrap_or(5432);
         let limit = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-        let mut failed = None;
-        for (index, host) in self.config.get_hosts().iter().enumerate() {
-            let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(5432);
-            let Host::Tcp(host) = host;
-            match platform::connect(host, port, limit) {
-                Ok(stream) => return Ok(Link(stream)),
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(failed.unwrap_or_else(|| {
-            ConnectorError::unsupported("the settings name no server", "set `host`")
-        }))
+        let host = match self.config.get_hosts().get(host) {
+            Some(Host::Tcp(host)) => host.as_str(),
+            None => "127.0.0.1",
+        };
+        platform::connect(host, port, limit).map(Link)
     }
 }
 

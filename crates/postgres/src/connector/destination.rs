@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
 use forebay_pgcopy::Column;
-#[cfg(not(target_family = "wasm"))]
 use forebay_sdk::changes::feed::FeedTarget;
 use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use forebay_sdk::error::ConnectorError;
@@ -15,7 +14,6 @@ use futures_util::future::join;
 
 use super::catalog::table;
 use super::connect::{Pool, Server, refused};
-#[cfg(not(target_family = "wasm"))]
 use super::feed::Feeds;
 use super::kept::Kept;
 use super::known::known;
@@ -32,7 +30,6 @@ pub struct PostgresDestination {
     settings: Settings,
     pool: OnceLock<Arc<Pool>>,
     ledger: Ledger,
-    #[cfg(not(target_family = "wasm"))]
     pub(super) feeds: Feeds,
 }
 
@@ -42,7 +39,6 @@ impl PostgresDestination {
     pub fn new(settings: Settings) -> Self {
         let ledger = Ledger::new(&settings.ledger_schema.0);
         Self {
-            #[cfg(not(target_family = "wasm"))]
             feeds: Feeds::new(&settings.ledger_schema.0),
             settings,
             pool: OnceLock::new(),
@@ -158,7 +154,6 @@ impl Destination for PostgresDestination {
         Ok(Box::new(claimed?))
     }
 
-    #[cfg(not(target_family = "wasm"))]
     fn feeds(&self) -> Option<&dyn FeedTarget> {
         Some(self)
     }

@@ -11,7 +11,6 @@ mod dead;
 mod destination;
 mod evolve;
 mod exchange;
-#[cfg(not(target_family = "wasm"))]
 mod feed;
 mod horizon;
 mod incremental;

@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, catalog};
-#[cfg(not(target_family = "wasm"))]
 use forebay_sdk::changes::feed::ChangeSource;
 use forebay_sdk::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Form, Opening, Result, Source, SourceStream,
@@ -121,7 +120,6 @@ impl Source for PostgresSource {
         Ok(place)
     }
 
-    #[cfg(not(target_family = "wasm"))]
     fn changes(&self) -> Option<&dyn ChangeSource> {
         Some(self)
     }

@@ -8,18 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_base::ServerError;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_postgres::config::{Config, Host};
-use tokio_postgres::tls::{MakeTlsConnect, TlsConnect as _};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use forebay_sdk::platform::timeout;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::envelope::{ServerTime, status};
 use super::error::SessionError;
 use super::lsn::Lsn;
 use super::session::{Event, Login, Session, TextRow};
-use crate::connect::{Server, classified};
+use crate::connect::{Server, Socket, classified};
 use crate::quote::quote_identifier;
 
 /// Maximum time for a command, except for the creation of a slot.
@@ -37,9 +33,6 @@ const SETTINGS: [(&str, &str); 6] = [
     ("extra_float_digits", "1"),
     ("bytea_output", "hex"),
 ];
-
-trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync> Socket for S {}
 
 /// A connection in replication mode.
 pub struct Replication {
@@ -104,7 +97,7 @@ impl Replication {
         let (config, name) = (server.config(), server.name());
         let within = config.get_connect_timeout().copied().unwrap_or(COMMAND_TIMEOUT);
         let connecting = async {
-            let opened = open(server, host).await;
+            let opened = server.socket(host).await;
             let (socket, is_encrypted) = opened.map_err(SessionError::Protocol)?;
             let user = config.get_user().unwrap_or("postgres");
             let login = Login {
@@ -193,6 +186,22 @@ impl Replication {
             act: act.to_owned(),
             server: self.server.name().to_owned(),
             found: "the identity of the server is incomplete".to_owned(),
+        })
+    }
+
+    /// How long the server waits for an answer before it ends this connection (`wal_sender_timeout`); zero: for ever.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub async fn patience(&mut self) -> Result<Duration, ServerError> {
+        let act = "look up how long the server waits for an answer";
+        let query = "select setting from pg_catalog.pg_settings where name = 'wal_sender_timeout'";
+        let rows = self.query(act, query).await?;
+        let found = rows.first().and_then(|row| row.first()?.as_ref()?.parse().ok());
+        found.map(Duration::from_millis).ok_or_else(|| ServerError::Contents {
+            act: act.to_owned(),
+            server: self.server.name().to_owned(),
+            found: "`wal_sender_timeout` is not a time".to_owned(),
         })
     }
 
@@ -314,7 +323,7 @@ impl Replication {
         let Some((process, key)) = self.session.cancel_key() else { return Ok(()) };
         let mut request = bytes::BytesMut::new();
         postgres_protocol::message::frontend::cancel_request(process, key, &mut request);
-        let (mut socket, _) = open(&self.server, self.host).await?;
+        let (mut socket, _) = self.server.socket(self.host).await?;
         socket.write_all(&request).await?;
         // The server closes the connection once it has passed the request on.
         socket.read_u8().await.map_or(Ok(()), |_| Ok(()))
@@ -340,55 +349,6 @@ impl StartOptions {
             options.join(", ")
         )
     }
-}
-
-/// Opens a socket; whether it is encrypted.
-///
-/// * `host`: the index of the host.
-async fn open(server: &Server, host: usize) -> io::Result<(Box<dyn Socket>, bool)> {
-    let config = server.config();
-    // One port is that of all hosts.
-    let ports = config.get_ports();
-    let port = ports.get(host).or(ports.first()).copied().unwrap_or(5432);
-    let host = match config.get_hosts().get(host) {
-        Some(Host::Tcp(host)) => host.clone(),
-        #[cfg(unix)]
-        Some(Host::Unix(directory)) => {
-            let path = directory.join(format!(".s.PGSQL.{port}"));
-            return Ok((Box::new(tokio::net::UnixStream::connect(path).await?), false));
-        }
-        None => "127.0.0.1".to_owned(),
-    };
-    let socket = TcpStream::connect((&*host, port)).await?;
-    socket.set_nodelay(true)?;
-    keep_alive(&socket, config)?;
-    let Some(tls) = server.tls() else { return Ok((Box::new(socket), false)) };
-    let mut socket = socket;
-    let mut request = bytes::BytesMut::new();
-    postgres_protocol::message::frontend::ssl_request(&mut request);
-    socket.write_all(&request).await?;
-    // One byte, so that nothing that comes before the encryption is taken for a part of it.
-    if socket.read_u8().await? != b'S' {
-        let what = "the server does not support encryption";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
-    }
-    let mut make = MakeRustlsConnect::new(tls);
-    let connect = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut make, &host);
-    let connect = connect.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok((Box::new(connect.connect(socket).await?), true))
-}
-
-/// A server that is gone without a word is noticed.
-fn keep_alive(socket: &TcpStream, config: &Config) -> io::Result<()> {
-    let mut probes = socket2::TcpKeepalive::new().with_time(config.get_keepalives_idle());
-    if let Some(interval) = config.get_keepalives_interval() {
-        probes = probes.with_interval(interval);
-    }
-    let socket = socket2::SockRef::from(socket);
-    socket.set_tcp_keepalive(&probes)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
-    Ok(())
 }
 
 fn late(within: Duration) -> SessionError {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_pgcopy::{Column, ContentHash};
 
-use super::{Claim, Failure, columns, finite_rows, rows};
+use super::{Claim, Failure, columns, rows_lacking};
 use crate::batch::{Batch, Rows};
 use crate::connector::{Cursor, Destination, LedgerEntry, Load, Target, Unit};
 use crate::hash::Hasher;
@@ -28,6 +28,10 @@ pub struct Lacks {
     pub not_finite: bool,
     /// Double quotes in names of streams and columns.
     pub quotes_in_names: bool,
+    /// Dates and timestamps that are infinite, before the common era, or after the year 9999.
+    pub far_times: bool,
+    /// NULL in the place of an array.
+    pub null_arrays: bool,
 }
 
 /// Tests everything a destination promises. It must be empty, and is not afterwards.
@@ -158,10 +162,7 @@ pub(super) fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
 impl Suite {
     /// Rows that the server supports.
     fn rows(&self, ids: std::ops::Range<usize>) -> RecordBatch {
-        match self.lacks.not_finite {
-            true => finite_rows(&self.columns, ids),
-            false => rows(&self.columns, ids),
-        }
+        rows_lacking(&self.columns, ids, self.lacks)
     }
 
     pub(super) async fn open(

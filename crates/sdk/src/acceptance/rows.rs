@@ -4,6 +4,7 @@ use arrow::array::RecordBatch;
 use forebay_pgcopy::column::schema;
 use forebay_pgcopy::{Column, Wire};
 
+use super::Lacks;
 use crate::error::ConnectorError;
 use crate::values::read::Builder;
 use crate::values::types;
@@ -85,7 +86,7 @@ pub fn plain_columns() -> Vec<Column> {
 /// If a column is neither of [`columns`] nor of [`plain_columns`].
 #[must_use]
 pub fn rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
-    made(columns, ids, |_, _| true).expect("the values are of their type")
+    rows_lacking(columns, ids, Lacks::default())
 }
 
 /// The same for any columns.
@@ -96,26 +97,37 @@ pub fn try_rows(
     columns: &[Column],
     ids: std::ops::Range<usize>,
 ) -> Result<RecordBatch, ConnectorError> {
-    made(columns, ids, |_, _| true)
+    made(columns, ids, Lacks::default())
 }
 
-/// The same without NaN and infinities.
+/// The same without what a server lacks.
 ///
 /// # Panics
 /// As [`rows`].
 #[must_use]
-pub fn finite_rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
-    let is_special = |text: &str| matches!(text, "NaN" | "Infinity" | "-Infinity");
-    let rows = made(columns, ids, |column, text| {
-        !matches!(column.wire, Wire::Float4 | Wire::Float8) || !is_special(text)
-    });
-    rows.expect("the values are of their type")
+pub fn rows_lacking(columns: &[Column], ids: std::ops::Range<usize>, lacks: Lacks) -> RecordBatch {
+    made(columns, ids, lacks).expect("the values are of their type")
+}
+
+/// Whether a server that lacks something has a value.
+fn has(lacks: Lacks, wire: &Wire, text: &str) -> bool {
+    match wire {
+        Wire::Float4 | Wire::Float8 => {
+            !(lacks.not_finite && matches!(text, "NaN" | "Infinity" | "-Infinity"))
+        }
+        Wire::Date | Wire::Timestamp | Wire::TimestampTz => {
+            let is_far = text.starts_with(['-', '+']) || text.contains("infinity");
+            !(lacks.far_times && is_far)
+        }
+        Wire::Array { element, .. } => has(lacks, element, text),
+        _ => true,
+    }
 }
 
 fn made(
     columns: &[Column],
     ids: std::ops::Range<usize>,
-    is_taken: impl Fn(&Column, &str) -> bool,
+    lacks: Lacks,
 ) -> Result<RecordBatch, ConnectorError> {
     let array = |(at, column): (usize, &Column)| {
         let mut builder = Builder::new(column);
@@ -124,10 +136,11 @@ fn made(
         });
         let values = known.map_or(&["1234", "-5"][..], |(_, values)| values);
         let values: Vec<&str> =
-            values.iter().copied().filter(|value| is_taken(column, value)).collect();
+            values.iter().copied().filter(|value| has(lacks, &column.wire, value)).collect();
         for id in ids.clone() {
+            let is_array = matches!(column.wire, Wire::Array { .. });
             let value = match (id + at) % (values.len() + 1) {
-                0 => None,
+                0 => (is_array && lacks.null_arrays).then_some("[]"),
                 turn => values.get(turn - 1).copied(),
             };
             let taken = match value {

@@ -15,8 +15,8 @@ use crate::hash::Hasher;
 use crate::run::{Budget, Context, Outlet};
 use crate::settings::{StreamSettings, SyncMode};
 
-/// Size of a unit in bytes: small, so that there are several.
-const UNIT_SIZE: u64 = 4 << 10;
+/// Size of a unit in bytes, if none is given: small, so that there are several.
+pub const UNIT_SIZE: u64 = 4 << 10;
 /// Size of a batch in bytes: smaller than a unit.
 const BATCH_SIZE: usize = 2 << 10;
 /// Number of units that are read side by side.
@@ -49,7 +49,7 @@ pub async fn source(
     expected: ContentHash,
 ) -> Result<(), Failure> {
     let mut findings = check_source(source).await;
-    findings.extend(examine_source(source, stream, Some(expected)).await);
+    findings.extend(examine_source(source, stream, UNIT_SIZE, Some(expected)).await);
     findings.kept()
 }
 
@@ -97,14 +97,16 @@ pub(super) fn said(claim: Claim, answer: &str) -> Result<Tested, Failure> {
 /// Tests everything a source promises of a stream, each promise separately. The rows of the stream must not change
 /// meanwhile; they are read about twelve times.
 ///
+/// * `unit_size`: of a unit, in bytes, so that there are several.
 /// * `expected`: the content hash of all its rows, in its own columns. Without it the stream is compared with
 ///   itself only.
 pub async fn examine_source(
     source: &Arc<dyn Source>,
     stream: &StreamSettings,
+    unit_size: u64,
     expected: Option<ContentHash>,
 ) -> Findings {
-    let suite = Suite { source, stream };
+    let suite = Suite { source, stream, unit_size };
     let mut findings = Findings::default();
     let Some(open) = findings.take(OPENS, suite.opens().await) else { return findings };
     let contents = findings.take(TWICE, twice(&open).await);
@@ -138,15 +140,15 @@ pub async fn open_source(
     source: &Arc<dyn Source>,
     stream: &StreamSettings,
 ) -> crate::connector::Result<Arc<dyn SourceStream>> {
-    opened(source, stream, opening(Division::Any)).await
+    opened(source, stream, opening(Division::Any, UNIT_SIZE)).await
 }
 
-fn opening(division: Division) -> Opening {
+fn opening(division: Division, unit_size: u64) -> Opening {
     Opening {
         form: Form::PlainRecords,
         since: None,
         division,
-        unit_size: UNIT_SIZE,
+        unit_size,
         batch_size: BATCH_SIZE,
         memory: 32 << 20,
         parallelism: 2,
@@ -173,6 +175,7 @@ fn sum(contents: &[ContentHash]) -> ContentHash {
 struct Suite<'a> {
     source: &'a Arc<dyn Source>,
     stream: &'a StreamSettings,
+    unit_size: u64,
 }
 
 impl Suite<'_> {
@@ -181,7 +184,7 @@ impl Suite<'_> {
         claim: Claim,
         division: Division,
     ) -> Result<Arc<dyn SourceStream>, Failure> {
-        claim.ok(opened(self.source, self.stream, opening(division)).await)
+        claim.ok(opened(self.source, self.stream, opening(division, self.unit_size)).await)
     }
 
     async fn opens(&self) -> Result<Arc<dyn SourceStream>, Failure> {
@@ -238,7 +241,8 @@ impl Suite<'_> {
         };
         unit.name.push('!');
         unit.from = Some("nowhere".into());
-        let refused = opened(self.source, self.stream, opening(Division::As(units))).await;
+        let refused =
+            opened(self.source, self.stream, opening(Division::As(units), self.unit_size)).await;
         GONE.holds(refused.is_err(), || "the stream was opened".into()).map(|()| Tested::Kept)
     }
 
@@ -252,7 +256,7 @@ impl Suite<'_> {
             tie_breaker_field: self.stream.tie_breaker_field.clone(),
             ..cursor.clone()
         };
-        let opening = Opening { since: Some(since), ..opening(Division::Stable) };
+        let opening = Opening { since: Some(since), ..opening(Division::Stable, self.unit_size) };
         let open = claim.ok(opened(self.source, self.stream, opening).await)?;
         let mut found = ContentHash::default();
         for unit in 0..open.units().len() {
@@ -268,7 +272,7 @@ impl Suite<'_> {
 
     async fn forms(&self, columns: &[Column], whole: ContentHash) -> Result<Tested, Failure> {
         let claim = FORMS;
-        let opening = Opening { form: Form::Tuples, ..opening(Division::Whole) };
+        let opening = Opening { form: Form::Tuples, ..opening(Division::Whole, self.unit_size) };
         let open = claim.ok(opened(self.source, self.stream, opening).await)?;
         if open.columns() != columns {
             return Ok(Tested::Not("the types of the source have no form in Arrow"));
@@ -285,7 +289,8 @@ impl Suite<'_> {
         names.reverse();
         names.truncate(names.len().div_ceil(2));
         let chosen = StreamSettings { columns: names.clone(), ..self.stream.clone() };
-        let open = claim.ok(opened(self.source, &chosen, opening(Division::Any)).await)?;
+        let open =
+            claim.ok(opened(self.source, &chosen, opening(Division::Any, self.unit_size)).await)?;
         let found: Vec<String> = open.columns().iter().map(|column| column.name.clone()).collect();
         claim.same(found, names)?;
         for unit in 0..open.units().len() {
@@ -297,7 +302,7 @@ impl Suite<'_> {
     async fn refuses_column(&self) -> Result<Tested, Failure> {
         let columns = vec!["no such column".into()];
         let wrong = StreamSettings { columns, ..self.stream.clone() };
-        let refused = opened(self.source, &wrong, opening(Division::Any)).await;
+        let refused = opened(self.source, &wrong, opening(Division::Any, self.unit_size)).await;
         NO_COLUMN.holds(refused.is_err(), || "the stream was opened".into()).map(|()| Tested::Kept)
     }
 }

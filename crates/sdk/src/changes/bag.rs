@@ -44,11 +44,39 @@ pub struct BagChanges {
     /// The effects that leave a row, by the row.
     left: HashMap<ChangedRow, Vec<usize>>,
     is_truncated: bool,
+    /// Whether nothing can be added any more, since rows cannot be found by their values.
+    is_received: bool,
     changes: u64,
     size: usize,
 }
 
 impl BagChanges {
+    /// Changes that were added up elsewhere. None can be added here.
+    ///
+    /// * `changes`: number of changes that they are.
+    pub(super) fn received(
+        is_truncated: bool,
+        changes: u64,
+        effects: impl Iterator<Item = Result<BagEffect, ConnectorError>>,
+    ) -> Result<Self, ConnectorError> {
+        let mut received = Self { is_truncated, changes, is_received: true, ..Self::default() };
+        for effect in effects {
+            let effect = effect?;
+            received.size += size_of::<BagEffect>()
+                + match &effect {
+                    BagEffect::Delete(row) | BagEffect::Insert(row) => row.size(),
+                    BagEffect::Update { before, after } => before.size() + after.size(),
+                };
+            received.effects.push(Some(effect));
+        }
+        Ok(received)
+    }
+
+    /// What is left of the changes, in the order in which it was added.
+    pub(super) fn left(&self) -> impl Iterator<Item = &BagEffect> {
+        self.effects.iter().flatten()
+    }
+
     /// Number of changes that were added.
     #[must_use]
     pub fn changes(&self) -> u64 {
@@ -126,6 +154,10 @@ impl BagChanges {
     }
 
     fn count(&mut self, rows: &[&ChangedRow]) -> Result<(), ConnectorError> {
+        if self.is_received {
+            let found = "a change is added to those of another place".to_owned();
+            return Err(ConnectorError::data("the changes of a table", found));
+        }
         if rows.iter().any(|row| row.has_unchanged()) {
             let found = "a row of a table without a key misses a value".to_owned();
             return Err(ConnectorError::data("the changes of a table", found));

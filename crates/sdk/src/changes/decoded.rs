@@ -145,15 +145,3 @@ pub fn existing(table: &str, column: &Column, text: &str) -> Result<ArrayRef> {
     })?;
     Ok(builder.finish())
 }
-
-/// The error of a change that does not concern exactly the rows that it should.
-#[must_use]
-pub fn changed_by_others(table: &str, found: u64, wanted: u64, what: &str) -> ConnectorError {
-    ConnectorError::data(
-        table,
-        format!(
-            "{found} rows would be {what}, and the source has {wanted}: the table was changed by others. \
-             Run with `--from-scratch`, which copies it again"
-        ),
-    )
-}

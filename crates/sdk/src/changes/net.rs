@@ -67,8 +67,18 @@ pub struct NetChanges {
     truncated_us: Option<i64>,
     /// Whether deleted rows stay at the destination.
     keeps_deleted: bool,
+    /// Whether nothing can be added any more, since rows cannot be found by their keys.
+    is_received: bool,
     changes: u64,
     size: usize,
+}
+
+/// What is left of the changes for one row: what [`Effect`] has, by reference.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Left<'a> {
+    Inserted(&'a ChangedRow, Option<i64>),
+    Updated(&'a RowKey, &'a ChangedRow, Option<i64>),
+    Deleted(&'a RowKey, Option<i64>),
 }
 
 /// What became of a row.
@@ -96,9 +106,61 @@ impl NetChanges {
             by_key: HashMap::new(),
             truncated_us: None,
             keeps_deleted: false,
+            is_received: false,
             changes: 0,
             size: 0,
         }
+    }
+
+    /// Changes that were added up elsewhere. None can be added here.
+    ///
+    /// * `changes`: number of changes that they are.
+    pub(super) fn received(
+        empty: Self,
+        truncated_us: Option<i64>,
+        changes: u64,
+        effects: impl Iterator<Item = Result<Effect, ConnectorError>>,
+    ) -> Result<Self, ConnectorError> {
+        let mut received = Self { truncated_us, changes, is_received: true, ..empty };
+        for effect in effects {
+            let (state, size) = match effect? {
+                Effect::Insert { row, deleted_us } => {
+                    let size = row.size();
+                    (State::New(row, deleted_us), size)
+                }
+                Effect::Update { key, row, deleted_us, .. } => {
+                    let size = row.size() + key.as_bytes().len();
+                    (State::Changed(key, row, deleted_us), size)
+                }
+                Effect::Delete { key, kept_us } => {
+                    let size = key.as_bytes().len();
+                    (State::Deleted(key, kept_us), size)
+                }
+            };
+            received.size += size + size_of::<State>();
+            received.rows.push(state);
+        }
+        Ok(received)
+    }
+
+    /// What is left of the changes, in no particular order.
+    pub(super) fn left(&self) -> impl Iterator<Item = Left<'_>> {
+        self.rows.iter().filter_map(|state| match state {
+            State::New(row, deleted_us) => Some(Left::Inserted(row, *deleted_us)),
+            State::Changed(key, row, deleted_us) => Some(Left::Updated(key, row, *deleted_us)),
+            State::Deleted(key, kept_us) => Some(Left::Deleted(key, *kept_us)),
+            State::Nothing => None,
+        })
+    }
+
+    /// Whether deleted rows stay at the destination.
+    pub(super) fn keeps_deleted(&self) -> bool {
+        self.keeps_deleted
+    }
+
+    /// Fails if nothing can be added.
+    fn check_open(&self) -> Result<(), ConnectorError> {
+        if self.is_received { Err(wrong("it is added to those of another place")) } else { Ok(()) }
     }
 
     /// No changes, of a table whose deleted rows are kept.
@@ -130,6 +192,7 @@ impl NetChanges {
     /// # Errors
     /// The row has no key, misses a value, or its key is there already.
     pub fn insert(&mut self, row: ChangedRow) -> Result<(), ConnectorError> {
+        self.check_open()?;
         if row.has_unchanged() {
             return Err(wrong("an inserted row misses a value"));
         }
@@ -160,6 +223,7 @@ impl NetChanges {
     /// # Errors
     /// The row has no key, was deleted before, or has the key of another one.
     pub fn update(&mut self, old: Option<RowKey>, row: ChangedRow) -> Result<(), ConnectorError> {
+        self.check_open()?;
         // A large value of a key is not sent with the row if it stays, but with the key.
         let row = match &old {
             Some(old) => row.with_key(&self.key, old)?,
@@ -204,6 +268,7 @@ impl NetChanges {
     /// # Errors
     /// The row was deleted before.
     pub fn delete(&mut self, key: RowKey, at_us: i64) -> Result<(), ConnectorError> {
+        self.check_open()?;
         self.changes += 1;
         self.size += key.as_bytes().len() + size_of::<State>();
         let Some(at) = self.by_key.get(&key).copied() else {

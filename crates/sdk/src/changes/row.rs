@@ -34,6 +34,26 @@ pub struct ChangedRow {
 pub struct RowKey(Box<[u8]>);
 
 impl RowKey {
+    /// A key of these bytes, as [`as_bytes`](Self::as_bytes) has them.
+    ///
+    /// * `count`: number of its values.
+    /// * `may_be_null`: whether it is that of a row without a key, which has NULL, too.
+    ///
+    /// # Errors
+    /// They are not complete values of this number.
+    pub(super) fn received(
+        bytes: &[u8],
+        count: usize,
+        may_be_null: bool,
+    ) -> Result<Self, ConnectorError> {
+        let has = checked(bytes, count)?;
+        if has.unchanged || has.null && !may_be_null {
+            let found = "a value of a key is missing".to_owned();
+            return Err(ConnectorError::data("a changed row", found));
+        }
+        Ok(Self(bytes.into()))
+    }
+
     /// The fields as in a binary COPY.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -65,6 +85,22 @@ impl ChangedRow {
             append(&mut bytes, field)?;
         }
         Ok(Self { bytes: bytes.into(), has_unchanged })
+    }
+
+    /// A row of these bytes, as [`as_bytes`](Self::as_bytes) has them.
+    ///
+    /// * `count`: number of its fields.
+    ///
+    /// # Errors
+    /// They are not complete fields of this number.
+    pub(super) fn received(bytes: &[u8], count: usize) -> Result<Self, ConnectorError> {
+        let has_unchanged = checked(bytes, count)?.unchanged;
+        Ok(Self { bytes: bytes.into(), has_unchanged })
+    }
+
+    /// The fields as this module describes them.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The fields, in the order of the columns.
@@ -201,6 +237,32 @@ fn append(bytes: &mut Vec<u8>, field: Field<'_>) -> Result<(), ConnectorError> {
     bytes.extend_from_slice(&size.to_be_bytes());
     bytes.extend_from_slice(value);
     Ok(())
+}
+
+/// Which fields some bytes have.
+struct Has {
+    null: bool,
+    unchanged: bool,
+}
+
+/// Checks that bytes are complete fields of this number.
+fn checked(bytes: &[u8], count: usize) -> Result<Has, ConnectorError> {
+    let (mut rest, mut found) = (bytes, 0_usize);
+    let mut has = Has { null: false, unchanged: false };
+    while !rest.is_empty() {
+        let Some(field) = take(&mut rest) else {
+            let found = "a field is cut off".to_owned();
+            return Err(ConnectorError::data("a changed row", found));
+        };
+        has.null |= field == Field::Null;
+        has.unchanged |= field == Field::Unchanged;
+        found += 1;
+    }
+    if found != count {
+        let found = format!("{found} fields instead of {count}");
+        return Err(ConnectorError::data("a changed row", found));
+    }
+    Ok(has)
 }
 
 fn take<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {

@@ -51,13 +51,14 @@ macro_rules! component_conversions {
     () => {
         $crate::component_enums! {
             crate::wit::types::Form, $crate::connector::Form: Tuples Records PlainRecords;
-            crate::wit::destination::WriteMode, $crate::settings::WriteMode: Append Replace Upsert;
-            crate::wit::destination::OnDataError, $crate::settings::OnDataError: Fail Skip Dlq;
-            crate::wit::destination::LoadMethod, $crate::settings::LoadMethod: Copy Insert;
-            crate::wit::destination::NewColumn, $crate::settings::NewColumn: Add Ignore Fail;
-            crate::wit::destination::RemovedColumn, $crate::settings::RemovedColumn: Ignore Fail;
-            crate::wit::destination::TypeChange, $crate::settings::TypeChange: Fail Alter;
-            crate::wit::destination::NullabilityChange, $crate::settings::NullabilityChange: Allow Fail;
+            crate::wit::types::WriteMode, $crate::settings::WriteMode: Append Replace Upsert;
+            crate::wit::types::OnDataError, $crate::settings::OnDataError: Fail Skip Dlq;
+            crate::wit::types::LoadMethod, $crate::settings::LoadMethod: Copy Insert;
+            crate::wit::types::NewColumn, $crate::settings::NewColumn: Add Ignore Fail;
+            crate::wit::types::RemovedColumn, $crate::settings::RemovedColumn: Ignore Fail;
+            crate::wit::types::TypeChange, $crate::settings::TypeChange: Fail Alter;
+            crate::wit::types::NullabilityChange, $crate::settings::NullabilityChange: Allow Fail;
+            crate::wit::changes::FeedForm, $crate::settings::FeedForm: Apply Mark Log;
         }
 
         $crate::component_records! {
@@ -72,6 +73,12 @@ macro_rules! component_conversions {
             crate::wit::destination::Round, $crate::connector::Round: id name streams past;;
             crate::wit::destination::LedgerEntry, $crate::connector::LedgerEntry:
                 pipeline stream load run unit rows dead hash;;
+            crate::wit::changes::FeedOrigin, $crate::changes::feed::FeedOrigin:
+                server database slot publication;;
+            crate::wit::change_source::FeedHealth, $crate::changes::feed::FeedHealth:
+                exists is_active is_complete confirmed lag_bytes kept_bytes status;;
+            crate::wit::change_target::Applied, $crate::changes::feed::Applied:
+                inserted updated deleted;;
         }
 
         impl From<crate::wit::types::StreamSettings> for $crate::settings::StreamSettings {
@@ -105,9 +112,11 @@ macro_rules! component_conversions {
                         $crate::settings::SyncMode::Incremental => {
                             crate::wit::types::SyncMode::Incremental
                         }
-                        // A component reports no changes: what is copied first is all rows.
+                        // `change-source.read-at` says that changes are followed.
                         $crate::settings::SyncMode::FullRefresh
-                        | $crate::settings::SyncMode::Cdc => crate::wit::types::SyncMode::FullRefresh,
+                        | $crate::settings::SyncMode::Cdc => {
+                            crate::wit::types::SyncMode::FullRefresh
+                        }
                     },
                     cursor_field: value.cursor_field,
                     tie_breaker_field: value.tie_breaker_field,
@@ -203,8 +212,8 @@ macro_rules! component_conversions {
             }
         }
 
-        impl From<crate::wit::destination::TargetSettings> for $crate::settings::TargetSettings {
-            fn from(value: crate::wit::destination::TargetSettings) -> Self {
+        impl From<crate::wit::types::TargetSettings> for $crate::settings::TargetSettings {
+            fn from(value: crate::wit::types::TargetSettings) -> Self {
                 let evolution = value.schema_evolution;
                 Self {
                     pipeline: value.pipeline,
@@ -225,7 +234,7 @@ macro_rules! component_conversions {
             }
         }
 
-        impl From<&$crate::settings::TargetSettings> for crate::wit::destination::TargetSettings {
+        impl From<&$crate::settings::TargetSettings> for crate::wit::types::TargetSettings {
             fn from(value: &$crate::settings::TargetSettings) -> Self {
                 let value = value.clone();
                 let evolution = value.schema_evolution;
@@ -236,7 +245,7 @@ macro_rules! component_conversions {
                     write_mode: value.write_mode.into(),
                     primary_key: value.primary_key,
                     on_data_error: value.on_data_error.into(),
-                    schema_evolution: crate::wit::destination::SchemaEvolution {
+                    schema_evolution: crate::wit::types::SchemaEvolution {
                         new_column: evolution.new_column.into(),
                         removed_column: evolution.removed_column.into(),
                         type_change: evolution.type_change.into(),
@@ -244,6 +253,91 @@ macro_rules! component_conversions {
                     },
                     load_method: value.load_method.into(),
                 }
+            }
+        }
+
+        impl From<&$crate::changes::feed::FeedColumn> for crate::wit::changes::FeedColumn {
+            fn from(value: &$crate::changes::feed::FeedColumn) -> Self {
+                Self {
+                    name: value.name.clone(),
+                    sql_type: value.sql_type.clone(),
+                    is_key: value.is_key,
+                    number: value.number,
+                    wire: value.wire.as_ref().map($crate::component::Wire::name),
+                }
+            }
+        }
+
+        impl TryFrom<crate::wit::changes::FeedColumn> for $crate::changes::feed::FeedColumn {
+            type Error = $crate::ConnectorError;
+
+            fn try_from(
+                value: crate::wit::changes::FeedColumn,
+            ) -> Result<Self, $crate::ConnectorError> {
+                $crate::component::feed_column(
+                    value.name,
+                    value.sql_type,
+                    value.is_key,
+                    value.number,
+                    value.wire.as_deref(),
+                )
+            }
+        }
+
+        impl From<&$crate::changes::feed::FeedStream> for crate::wit::changes::FeedStream {
+            fn from(value: &$crate::changes::feed::FeedStream) -> Self {
+                Self {
+                    stream: value.stream.clone(),
+                    columns: value.columns.iter().map(Into::into).collect(),
+                    from: value.from.clone(),
+                    known_by: value.known_by.clone(),
+                }
+            }
+        }
+
+        impl TryFrom<crate::wit::changes::FeedStream> for $crate::changes::feed::FeedStream {
+            type Error = $crate::ConnectorError;
+
+            fn try_from(
+                value: crate::wit::changes::FeedStream,
+            ) -> Result<Self, $crate::ConnectorError> {
+                let columns = value.columns.into_iter().map(TryInto::try_into);
+                Ok(Self {
+                    stream: value.stream,
+                    columns: columns.collect::<Result<_, _>>()?,
+                    from: value.from,
+                    known_by: value.known_by,
+                })
+            }
+        }
+
+        impl From<&$crate::changes::feed::Feed> for crate::wit::changes::Feed {
+            fn from(value: &$crate::changes::feed::Feed) -> Self {
+                Self {
+                    origin: value.origin.clone().into(),
+                    position: value.position.clone(),
+                    streams: value.streams.iter().map(Into::into).collect(),
+                    form: value.form.into(),
+                }
+            }
+        }
+
+        impl TryFrom<crate::wit::changes::Feed> for $crate::changes::feed::Feed {
+            type Error = $crate::ConnectorError;
+
+            fn try_from(value: crate::wit::changes::Feed) -> Result<Self, $crate::ConnectorError> {
+                let streams = value.streams.into_iter().map(TryInto::try_into);
+                let feed = Self {
+                    origin: value.origin.into(),
+                    position: value.position,
+                    streams: streams.collect::<Result<_, _>>()?,
+                    form: value.form.into(),
+                };
+                $crate::component::check_feed_streams(&feed.streams)?;
+                if let Some(position) = &feed.position {
+                    $crate::changes::encoded::check_position(position)?;
+                }
+                Ok(feed)
             }
         }
 
@@ -262,12 +356,7 @@ macro_rules! component_conversions {
             type Error = $crate::ConnectorError;
 
             fn try_from(value: crate::wit::types::Column) -> Result<Self, $crate::ConnectorError> {
-                $crate::component::column(
-                    value.name,
-                    value.sql_type,
-                    &value.wire,
-                    value.nullable,
-                )
+                $crate::component::column(value.name, value.sql_type, &value.wire, value.nullable)
             }
         }
 
@@ -305,7 +394,9 @@ macro_rules! component_conversions {
                     $crate::ConnectorError::Unreachable { what, source } => {
                         Self::Unreachable(attempt(what, source))
                     }
-                    $crate::ConnectorError::Busy { act, source } => Self::Busy(attempt(act, source)),
+                    $crate::ConnectorError::Busy { act, source } => {
+                        Self::Busy(attempt(act, source))
+                    }
                     $crate::ConnectorError::Refused { act, source } => {
                         Self::Refused(attempt(act, source))
                     }

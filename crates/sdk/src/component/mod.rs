@@ -2,7 +2,7 @@
 //!
 //! The host of a component and the component itself have bindings of their own, made of the same file by different
 //! tools. [`component_conversions!`](crate::component_conversions) writes the conversions for both. It expects the
-//! bindings in `crate::wit`: `types`, `source` and `destination`.
+//! bindings in `crate::wit`: `types`, `source`, `destination`, `changes`, `change_source` and `change_target`.
 //!
 //! Invariant: what comes from a component is checked where it is converted: names of types are parsed
 //! ([`column()`]), and forms of values are known ones.
@@ -15,10 +15,18 @@ pub use forebay_pgcopy::{Column, ContentHash, Wire};
 
 pub use rows::{PartReader, PartWriter, tuples_hash, tuples_records};
 
+use crate::changes::encoded::check_position;
+use crate::changes::feed::{FeedColumn, FeedStream};
 use crate::error::ConnectorError;
 
 /// Maximum number of bytes of a name that a component gives.
 pub const NAME_SIZE_MAX: usize = 1 << 10;
+/// Maximum number of columns of a stream.
+pub const COLUMNS_MAX: usize = 10_000;
+/// Maximum number of streams of a feed.
+pub const STREAMS_MAX: usize = 100_000;
+/// What a source recognizes a stream by: a partitioned table has one for each attached partition.
+const MARKS_MAX: usize = 100_000;
 
 /// A column of a component.
 ///
@@ -53,6 +61,23 @@ pub fn column(
     }
 }
 
+/// A column of a feed of a component.
+///
+/// # Errors
+/// The type is not the name of one, or the form of values is unknown.
+pub fn feed_column(
+    name: String,
+    sql_type: String,
+    is_key: bool,
+    number: i16,
+    wire: Option<&str>,
+) -> Result<FeedColumn, ConnectorError> {
+    // The form is checked where there is one; any other is as good for the rest.
+    let checked = column(name, sql_type, wire.unwrap_or("opaque"), true)?;
+    let wire = wire.map(|_| checked.wire);
+    Ok(FeedColumn { name: checked.name, sql_type: checked.sql_type, is_key, number, wire })
+}
+
 /// A text and all causes of an error.
 #[must_use]
 pub fn cause(error: &(dyn std::error::Error + 'static)) -> String {
@@ -67,6 +92,35 @@ pub fn cause(error: &(dyn std::error::Error + 'static)) -> String {
         source = next.source();
     }
     text
+}
+
+/// Streams of a feed of a component: at most [`STREAMS_MAX`], each with columns.
+///
+/// # Errors
+/// There are more, a name or a position is too long, or a stream has too many columns, or none.
+pub fn check_feed_streams(streams: &[FeedStream]) -> Result<(), ConnectorError> {
+    let refused = |found: String| Err(ConnectorError::data("the streams of a feed", found));
+    if streams.len() > STREAMS_MAX {
+        return refused(format!("there are more than {STREAMS_MAX}"));
+    }
+    for stream in streams {
+        if stream.stream.len() > NAME_SIZE_MAX {
+            return refused(format!("a name has more than {NAME_SIZE_MAX} bytes"));
+        }
+        if stream.columns.is_empty() || stream.columns.len() > COLUMNS_MAX {
+            let name = &stream.stream;
+            return refused(format!("{name:?} has no column, or more than {COLUMNS_MAX}"));
+        }
+        if let Some(from) = &stream.from {
+            check_position(from)?;
+        }
+        let is_long = |mark: &String| mark.len() > NAME_SIZE_MAX || mark.contains('\0');
+        if stream.known_by.len() > MARKS_MAX || stream.known_by.iter().any(is_long) {
+            let name = &stream.stream;
+            return refused(format!("what {name:?} is recognized by is too long"));
+        }
+    }
+    Ok(())
 }
 
 /// A conversion that reaches into lists and optional values.

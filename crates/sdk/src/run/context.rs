@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::kept::Kept;
+use super::measures::Measures;
 use crate::platform::Instant;
 
 /// A phase of a run.
@@ -119,6 +121,9 @@ pub struct Context {
     pub phases: Arc<Phases>,
     /// Its progress.
     pub moved: Arc<Moved>,
+    /// What its connectors count.
+    pub measures: Arc<Measures>,
+    kept: Option<Kept>,
     warnings: Arc<Mutex<Vec<String>>>,
     /// Number of rows that transforms skipped in one reading of a unit.
     skipped: Arc<AtomicU64>,
@@ -145,11 +150,25 @@ impl Context {
             run: run.into(),
             phases: Arc::default(),
             moved: Arc::default(),
+            measures: Arc::default(),
+            kept: None,
             warnings: Arc::default(),
             skipped: Arc::default(),
             cancelled,
         };
         (context, Cancel(Arc::new(send)))
+    }
+
+    /// This context, with a place where connectors keep values between runs.
+    #[must_use]
+    pub fn keeping(self, kept: Kept) -> Self {
+        Self { kept: Some(kept), ..self }
+    }
+
+    /// Where connectors keep values between runs; `None`: nowhere, as in a plan.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
     }
 
     /// Adds a warning to the run's report. One that is known already is not repeated: a stream may be

@@ -2,6 +2,8 @@
 //! from its source to its destination.
 
 mod context;
+pub mod kept;
+pub mod measures;
 mod outlet;
 mod packing;
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use forebay_sdk::connector::{Division, Form, Opening, Result, Source, SourceStream};
 use forebay_sdk::run::{Budget, Cancel, Context, Outlet};
@@ -31,6 +32,16 @@ pub(crate) fn component(name: &str) -> Option<Vec<u8>> {
 pub(crate) fn host() -> &'static Arc<Host> {
     static HOST: OnceLock<Arc<Host>> = OnceLock::new();
     HOST.get_or_init(|| Host::new(dir().join("cache")).unwrap())
+}
+
+/// Limits for a mode of a component: less than by default, so that a test of a limit is short. Only one that computes without
+/// end has little time for it: any other may be on a machine with much to do.
+pub(crate) fn limited(mode: &str) -> Grants {
+    let limited = Grants { memory: 32 << 20, ..Grants::default() };
+    if mode.starts_with("loop") {
+        return Grants { busy: Duration::from_millis(300), ..limited };
+    }
+    limited
 }
 
 /// A component, loaded.

@@ -36,7 +36,12 @@ fn examined(name: &str, tried: Tried, config: &Value) -> Option<(Findings, Optio
 fn streamed(name: &str, config: &Value, of: &str) -> Option<Findings> {
     let (_, accepted) = examined(name, Tried::Source, config)?;
     let source = accepted.unwrap().source();
-    Some(runtime().block_on(acceptance::examine_source(&source, &stream(of), None)))
+    Some(runtime().block_on(acceptance::examine_source(
+        &source,
+        &stream(of),
+        acceptance::UNIT_SIZE,
+        None,
+    )))
 }
 
 #[test]

@@ -13,12 +13,7 @@ use forebay_sdk::settings::{
 use forebay_wasm::{Grants, WasmDestination};
 use serde_json::json;
 
-use crate::components::{context, loaded, opening, read, runtime, source, stream};
-
-/// Less than by default, so that a test of a limit is short.
-fn grants() -> Grants {
-    Grants { memory: 32 << 20, busy: Duration::from_millis(300), ..Grants::default() }
-}
+use crate::components::{context, limited, loaded, opening, read, runtime, source, stream};
 
 fn of(mode: &str) -> serde_json::Value {
     json!({ "mode": mode })
@@ -35,8 +30,8 @@ fn source_fails(
     config: &serde_json::Value,
     fails: &'static str,
 ) -> Option<ConnectorError> {
-    let bad = source("trials", config, grants())?;
-    let good = source("trials", &of("good"), grants())?;
+    let bad = source("trials", config, limited(mode))?;
+    let good = source("trials", &of("good"), limited("good"))?;
     let failed = runtime().block_on(async {
         let (context, _cancel) = context();
         let failed = match fails {
@@ -85,7 +80,7 @@ fn a_source_that_misbehaves_is_an_error_and_the_next_one_is_served() {
 
 #[test]
 fn a_list_that_is_too_large_is_an_error_or_is_limited_by_the_memory_of_the_component() {
-    let Some(bad) = source("trials", &of("huge-list"), grants()) else { return };
+    let Some(bad) = source("trials", &of("huge-list"), limited("huge-list")) else { return };
     let found = runtime().block_on(bad.discover());
     match found {
         Ok(found) => assert!(found.len() <= 1_000_000),
@@ -95,7 +90,7 @@ fn a_list_that_is_too_large_is_an_error_or_is_limited_by_the_memory_of_the_compo
 
 #[test]
 fn a_name_of_a_column_is_only_a_name() {
-    let Some(odd) = source("trials", &of("odd-name"), grants()) else { return };
+    let Some(odd) = source("trials", &of("odd-name"), limited("odd-name")) else { return };
     runtime().block_on(async {
         let (context, _cancel) = context();
         let open = odd.open(&stream("t"), &opening(), &context).await.unwrap();
@@ -114,7 +109,7 @@ fn what_is_not_granted_is_not_reached() {
     };
     let granted = |hosts: &[&str]| Grants {
         hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
-        ..grants()
+        ..limited("good")
     };
     for (host, hosts, expected) in [
         ("127.0.0.1", &[][..], Some("allowed_hosts")),
@@ -138,7 +133,7 @@ fn what_is_not_granted_is_not_reached() {
     std::fs::write(dir.path().join("in"), b"12345").unwrap();
     let inside = dir.path().join("in").display().to_string();
     let escape = dir.path().join("../../../../../../etc/passwd").display().to_string();
-    let grants = Grants { paths: vec![dir.path().to_owned()], ..grants() };
+    let grants = Grants { paths: vec![dir.path().to_owned()], ..limited("good") };
     let file = |path: &str| json!({ "mode": "file", "path": path });
     assert_eq!(check(&file(&inside), grants.clone()).unwrap().unwrap(), "read 5 bytes");
     for path in [escape.as_str(), "/etc/passwd", "", "/", "/dev/zero"] {
@@ -150,7 +145,7 @@ fn what_is_not_granted_is_not_reached() {
 #[test]
 fn a_million_lines_are_neither_an_error_nor_kept() {
     // Both call the host without an end for longer than the limit of computing.
-    let grants = Grants { busy: Duration::from_secs(60), ..grants() };
+    let grants = Grants { busy: Duration::from_secs(60), ..limited("good") };
     for mode in ["log", "warn"] {
         let Some(source) = source("trials", &of(mode), grants.clone()) else { return };
         assert!(runtime().block_on(source.check()).is_ok(), "{mode}");
@@ -164,7 +159,7 @@ fn a_million_lines_are_neither_an_error_nor_kept() {
 
 #[test]
 fn a_run_that_is_cancelled_ends_a_component_that_computes() {
-    let grants = Grants { busy: Duration::from_secs(3_600), ..grants() };
+    let grants = Grants { busy: Duration::from_secs(3_600), ..limited("good") };
     let Some(bad) = source("trials", &of("loop-open"), grants) else { return };
     runtime().block_on(async {
         let (context, cancel) = context();
@@ -176,7 +171,7 @@ fn a_run_that_is_cancelled_ends_a_component_that_computes() {
 
 #[test]
 fn a_component_that_computes_leaves_room_for_others_on_its_thread() {
-    let Some(bad) = source("trials", &of("loop-check"), grants()) else { return };
+    let Some(bad) = source("trials", &of("loop-check"), limited("loop-check")) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let ticks = async {
@@ -260,7 +255,7 @@ fn a_destination_that_says_it_stored_other_rows_is_not_believed() {
         ("lie-rows", "was given 1"),
         ("lie-hash", "was given 1"),
     ] {
-        let Some(loaded) = loaded("trials", grants()) else { return };
+        let Some(loaded) = loaded("trials", limited(mode)) else { return };
         let config = of(mode).to_string().into();
         let destination: Arc<dyn Destination> =
             Arc::new(WasmDestination::new(loaded, config, Form::Tuples));

@@ -6,5 +6,7 @@ mod cached;
 mod components;
 mod examine;
 mod hostile;
+mod hostile_changes;
 mod installed;
+mod kept;
 mod transform;

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-use forebay_sdk::changes::decoded::{Decoded, changed_by_others, times};
-use forebay_sdk::changes::feed::Applied;
+use forebay_sdk::changes::decoded::{Decoded, times};
+use forebay_sdk::changes::feed::{Applied, changed_by_others};
 use forebay_sdk::changes::{Effect, Field, NetChanges};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;

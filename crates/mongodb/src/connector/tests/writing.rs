@@ -105,7 +105,7 @@ async fn a_mongodb_is_a_destination() {
     let Some(ferret) = Ferret::start() else { return };
     let destination = destination(&as_text(&ferret));
     let capabilities = Capabilities { replace: true, upsert: true };
-    let lacks = Lacks { not_finite: true, quotes_in_names: true };
+    let lacks = Lacks { not_finite: true, quotes_in_names: true, ..Lacks::default() };
     let passed = acceptance::destination_lacking(&destination, capabilities, lacks).await;
     if let Err(failure) = passed {
         panic!("{}", chain(&failure));

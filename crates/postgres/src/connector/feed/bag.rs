@@ -13,8 +13,7 @@
 //! Invariant: every deletion and update of a unit has a row for itself, or the unit fails.
 
 use bytes::BufMut as _;
-use forebay_sdk::changes::decoded::changed_by_others;
-use forebay_sdk::changes::feed::{Applied, FeedStream};
+use forebay_sdk::changes::feed::{Applied, FeedStream, changed_by_others};
 use forebay_sdk::changes::{BagChanges, BagEffect, ChangedRow, Field};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;

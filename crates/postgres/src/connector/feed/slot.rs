@@ -2,11 +2,10 @@
 //!
 //! Invariant: a slot that another client made is neither read nor dropped.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-
 use forebay_sdk::changes::feed::FeedOrigin;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -60,7 +59,7 @@ pub(super) fn own_name(pipeline: &str) -> String {
 /// The name of a temporary slot, which no other has: that of a process which was killed may still be there, and
 /// processes in containers have the same numbers.
 pub(super) fn temporary_name() -> String {
-    format!("forebay_copy_{:016x}", RandomState::new().build_hasher().finish())
+    format!("forebay_copy_{:016x}", platform::random())
 }
 
 pub(super) async fn slot(client: &Client, name: &str) -> Result<Option<Slot>> {

@@ -263,10 +263,12 @@ impl ChangeSource for PostgresSource {
             binary: true,
             streaming: false,
         };
+        let patience = replication.patience().await?;
         replication.start(&origin.slot, from, &options).await?;
         let assembler = Assembler::new(tables, from, unit_size, feed.form);
         let tables = Recognized::new(&origin.publication, names, marks);
-        let receiving = Receiving::start(replication, client, assembler, tables, from, present);
+        let receiving =
+            Receiving::start(replication, client, assembler, tables, from, present, patience);
         Ok(Attached::Stream(Box::new(receiving)))
     }
 

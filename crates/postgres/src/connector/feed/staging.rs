@@ -18,8 +18,7 @@
 //! Invariant: every statement affects exactly as many rows as the unit has for it, or the unit fails.
 
 use bytes::BufMut as _;
-use forebay_sdk::changes::decoded::changed_by_others;
-use forebay_sdk::changes::feed::{Applied, FeedStream};
+use forebay_sdk::changes::feed::{Applied, FeedStream, changed_by_others};
 use forebay_sdk::changes::{ChangedRow, Effect, Field, NetChanges};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;

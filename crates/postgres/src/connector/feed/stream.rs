@@ -1,7 +1,7 @@
 //! The connection that receives changes, while earlier ones are applied.
 //!
-//! A task owns the connection. It reads, assembles units, and answers the server at least every ten seconds,
-//! however long a unit takes to be applied: it hands over one unit at a time, and stops reading when the next one
+//! A task owns the connection. It reads, assembles units, and answers the server at least every ten seconds, or four times
+//! in the time that it waits for an answer, however long a unit takes to be applied: it hands over one unit at a time, and stops reading when the next one
 //! is full.
 //!
 //! Invariant: only a position that was confirmed is reported as durable, so the server keeps everything after it.
@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_base::clock::{Clock as _, SystemClock};
 use forebay_sdk::changes::feed::{ChangeStream, Next};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::platform::{self, Instant, sleep};
+use futures_util::future::{AbortHandle, abortable};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -30,7 +29,7 @@ use crate::replication::envelope::{Envelope, ServerTime};
 use crate::replication::pgoutput::{Decoder, Message};
 use crate::replication::{Lsn, Replication};
 
-/// How often the server is answered.
+/// How often the server is answered, at least.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// How long a unit waits for further commits while nothing is being applied, if they keep coming.
 const UNIT_DELAY: Duration = Duration::from_millis(2);
@@ -52,7 +51,7 @@ pub(super) struct Receiving {
     lag: Arc<AtomicU64>,
     /// The server's time before which every commit is confirmed; `NEVER` at first.
     current: Arc<AtomicI64>,
-    task: JoinHandle<()>,
+    task: AbortHandle,
 }
 
 impl Drop for Receiving {
@@ -68,6 +67,7 @@ impl Receiving {
     /// * `tables`: those that are followed.
     /// * `from`: the recorded position.
     /// * `present`: the end of the server's log.
+    /// * `patience`: after how long without an answer the server ends the connection; zero: never.
     pub(super) fn start(
         replication: Replication,
         catalog: Client,
@@ -75,6 +75,7 @@ impl Receiving {
         tables: Recognized,
         from: Lsn,
         present: Lsn,
+        patience: Duration,
     ) -> Self {
         let (to, units) = mpsc::channel(1);
         let (confirmed, follow) = watch::channel(from);
@@ -93,14 +94,19 @@ impl Receiving {
             handed: from,
             unit_end: from,
             present,
+            report_every: report_every(patience),
             lag: Arc::clone(&lag),
             current: Arc::clone(&current),
         };
-        let task = tokio::spawn(async move {
+        let (receiving, task) = abortable(async move {
             if let Err(error) = receiver.run(&to).await {
                 // The reader may have gone.
                 to.send(Err(error)).await.ok();
             }
+        });
+        platform::spawn(async move {
+            // It is aborted when the reader has gone.
+            receiving.await.ok();
         });
         Self { units, confirmed, present: present.to_string(), lag, current, task }
     }
@@ -159,14 +165,15 @@ struct Receiver {
     /// The end of the last unit that was handed over.
     unit_end: Lsn,
     present: Lsn,
+    report_every: Duration,
     lag: Arc<AtomicU64>,
     current: Arc<AtomicI64>,
 }
 
 impl Receiver {
     async fn run(mut self, to: &mpsc::Sender<Result<Next>>) -> Result<()> {
-        let mut report = interval(REPORT_EVERY);
-        report.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // At once, and then regularly.
+        let mut report = Box::pin(sleep(Duration::ZERO));
         let mut idle_at = Instant::now();
         let mut unit_at = Instant::now();
         loop {
@@ -180,7 +187,8 @@ impl Receiver {
                 };
             tokio::select! {
                 biased;
-                _ = report.tick() => {
+                () = &mut report => {
+                    report.set(sleep(self.report_every));
                     self.report(true).await?;
                     self.measure().await?;
                     // The log does not show it.
@@ -308,7 +316,20 @@ impl Receiver {
     }
 }
 
+/// How often a server is answered that waits this long; zero: for ever.
+fn report_every(patience: Duration) -> Duration {
+    if patience.is_zero() { REPORT_EVERY } else { REPORT_EVERY.min(patience / 4) }
+}
+
+/// Waits until a point in time.
+async fn sleep_until(at: Instant) {
+    let now = Instant::now();
+    if at > now {
+        sleep(at - now).await;
+    }
+}
+
 /// The time, for the server's statistics.
 fn unix_us() -> i64 {
-    i64::try_from(SystemClock::new().now_ms()).unwrap_or(i64::MAX).saturating_mul(1_000)
+    i64::try_from(platform::now_us()).unwrap_or(i64::MAX)
 }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::Column;
-use forebay_sdk::changes::decoded::{Decoded, changed_by_others, times};
-use forebay_sdk::changes::feed::Applied;
+use forebay_sdk::changes::decoded::{Decoded, times};
+use forebay_sdk::changes::feed::{Applied, changed_by_others};
 use forebay_sdk::changes::{Effect, Field};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
