@@ -1,7 +1,9 @@
-//! Following tables that are renamed, replaced by others of their name, taken out of the publication, or get partitions with
-//! rows.
+//! Following tables that are renamed, replaced by others of their name, taken out of the publication, get partitions with
+//! rows, or get columns whose values the log does not have.
 
 use std::process::Stdio;
+
+use serde_json::{Value, json};
 
 use super::pipeline_feed::{following, is_same};
 use super::pipeline_pg::{Pipeline, two_databases};
@@ -130,4 +132,189 @@ fn a_table_from_which_others_inherit_is_refused() {
     let pipeline = following(&pg, &["base"]);
     pipeline.fails("other tables inherit from public.base");
     assert_eq!(pg.query("src", "select count(*) from pg_publication"), "0");
+}
+
+#[test]
+fn a_publication_that_left_out_operations_for_a_while_is_noticed() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key, v text); insert into t values (1, 'a')");
+    let pipeline = following(&pg, &["t"]);
+    pipeline.run();
+    pg.query("src", "alter publication forebay_p set (publish = 'insert, update')");
+    pg.query("src", "delete from t; insert into t values (2, 'b')");
+    pipeline.fails("the publication of public.t was altered");
+    pg.query(
+        "src",
+        "alter publication forebay_p set (publish = 'insert, update, delete, truncate')",
+    );
+    pipeline.fails("the publication of public.t was altered");
+    from_scratch(&pipeline);
+    is_same(&pg, "t");
+    // Further tables do not alter it.
+    pg.query("src", "create table u (id int primary key); insert into t values (3, 'c')");
+    pipeline.write(&pg, "[{name: t, sync_mode: cdc}, {name: u, sync_mode: cdc}]", APPLY, "");
+    pipeline.run();
+    pg.query("src", "insert into u values (1); insert into t values (4, 'd')");
+    pipeline.run();
+    is_same(&pg, "t");
+    is_same(&pg, "u");
+}
+
+#[test]
+fn a_schema_that_was_not_published_for_a_while_is_noticed() {
+    let Some(pg) = two_databases() else { return };
+    if pg.query("src", "show server_version_num").parse::<u32>().unwrap() < 150_000 {
+        return;
+    }
+    pg.query(
+        "src",
+        "create table t (id int primary key, v text); insert into t values (1, 'a');
+         create publication given for tables in schema public",
+    );
+    let pipeline = following(&pg, &["t"]);
+    pipeline
+        .edit(|text| text.replacen("user: postgres}", "user: postgres, publication: given}", 1));
+    pipeline.run();
+    pg.query("src", "insert into t values (2, 'b')");
+    pipeline.run();
+    is_same(&pg, "t");
+    for (alter, found) in [
+        ("drop", "public.t was taken out of the publication;"),
+        ("add", "public.t was taken out of the publication and added again"),
+    ] {
+        pg.query("src", &format!("alter publication given {alter} tables in schema public"));
+        pg.query("src", "update t set v = v || 'x'");
+        pipeline.fails(found);
+    }
+    from_scratch(&pipeline);
+    is_same(&pg, "t");
+}
+
+#[test]
+fn columns_whose_values_the_log_does_not_have_are_refused() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create table t (id int primary key, v text, twice int generated always as (id * 2) stored);
+         insert into t select g, 'v' from generate_series(1, 9) g",
+    );
+    let pipeline = following(&pg, &["t"]);
+    pipeline.run();
+    for (at, changes, found) in [
+        // Each text is one transaction.
+        (
+            10,
+            &["alter table t alter twice drop expression"][..],
+            "\"twice\" of public.t was computed",
+        ),
+        (
+            11,
+            &[
+                "alter table t add a timestamptz default clock_timestamp()",
+                "alter table t alter a drop default",
+            ],
+            "\"a\" of public.t was added, and the table was rewritten",
+        ),
+        (
+            12,
+            &["alter table t add b int default random() * 9; alter table t alter b drop default"],
+            "\"b\" of public.t was added, and the table was rewritten",
+        ),
+        (
+            13,
+            &[
+                "alter table t add c int default 5",
+                "alter table t alter c drop default",
+                "vacuum full t",
+            ],
+            "\"c\" of public.t was added, and the table was rewritten",
+        ),
+    ] {
+        for change in changes {
+            pg.query("src", change);
+        }
+        pg.query("src", &format!("insert into t (id) values ({at})"));
+        for _ in 0..2 {
+            pipeline.fails(found);
+        }
+        from_scratch(&pipeline);
+        is_same(&pg, "t");
+    }
+    // What is added later as a generated column.
+    pg.query("src", "alter table t add d int generated always as (id * 3) stored; insert into t (id) values (20)");
+    pipeline.run();
+    pg.query("src", "alter table t alter d drop expression; insert into t (id) values (21)");
+    pipeline.fails("\"d\" of public.t was added, and the table was rewritten");
+    from_scratch(&pipeline);
+    is_same(&pg, "t");
+}
+
+#[test]
+fn columns_that_are_added_to_a_table_that_was_rewritten_are_followed() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create table t (id int primary key, v text) partition by range (id);
+         create table low partition of t for values from (0) to (100);
+         create table high partition of t for values from (100) to (200);
+         create table u (id int primary key, v text)",
+    );
+    let pipeline = following(&pg, &["t", "u"]);
+    pipeline.run();
+    for name in ["t", "u"] {
+        for statement in [
+            "insert into {t} values (1, 'a'), (101, 'b')",
+            "vacuum full {t}",
+            "truncate {t}",
+            "insert into {t} values (2, 'a'), (102, 'b')",
+            "alter table {t} add w int",
+            "update {t} set w = 7 where id = 2",
+            "insert into {t} values (3, 'c', 8)",
+            "alter table {t} add x int default 5",
+            "delete from {t} where id = 102",
+            // In one transaction.
+            "truncate {t}; alter table {t} add y int; insert into {t} (id, y) values (4, 9), (104, 9)",
+        ] {
+            pg.query("src", &statement.replace("{t}", name));
+        }
+        pipeline.run();
+        is_same(&pg, name);
+    }
+}
+
+#[test]
+fn what_a_feed_waits_for_before_it_begins_is_named() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key, v text)");
+    pg.query("src", "begin; insert into t values (1, 'held'); prepare transaction 'forgotten'");
+    let pipeline = following(&pg, &["t"]);
+    pipeline.edit(|text| {
+        let waits = "user: postgres, wait_for_late_commits: 200ms}";
+        let text = text.replacen("user: postgres}", waits, 1);
+        format!("{text}resources: {{max_retries: 0}}\n")
+    });
+    pipeline.fails("did not end within 200ms: the prepared transaction forgotten");
+    pg.query("src", "commit prepared 'forgotten'");
+    pipeline.run();
+    is_same(&pg, "t");
+}
+
+#[test]
+fn a_plan_copies_only_tables_that_are_not_followed_yet() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key); create table u (id int primary key)");
+    let pipeline = following(&pg, &["t"]);
+    let copied = || {
+        let output = run(&pipeline.dir, &["pipeline", "plan", "p.yaml", "--json"]);
+        let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let streams = plan["streams"].as_array().unwrap().iter();
+        let copied = streams.filter(|stream| stream["units"] != 0);
+        let copied = copied.inspect(|stream| assert_ne!(stream["destination"], json!([])));
+        copied.map(|stream| stream["stream"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(copied(), ["t"]);
+    pipeline.run();
+    assert_eq!(copied(), [""; 0]);
+    pipeline.write(&pg, "[{name: t, sync_mode: cdc}, {name: u, sync_mode: cdc}]", APPLY, "");
+    assert_eq!(copied(), ["u"]);
 }

@@ -16,8 +16,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::connect::refused;
-use super::super::sql::TableName;
-use super::tables::{Wires, check_type};
+use super::super::sql::{TableName, ident};
+use super::identity::identities;
+use super::tables::{Followed, Wires, check_type};
 use crate::replication::pgoutput::{Relation, ReplicaIdentity};
 
 /// A column in the catalog, as it is now.
@@ -41,22 +42,32 @@ select format_type(a.oid, a.modifier), coalesce(t.typsend <> 0, false),
 from asked a left join (based b join pg_type t on t.oid = b.base and t.typbasetype = 0) on b.ord = a.ord
 order by a.ord";
 
-/// The columns of a table by name.
+/// The columns of a table by name. The value of the rows that were there is recorded with the tables that have rows: of a
+/// partitioned one with its partitions.
 const COLUMNS: &str = "
-select a.attname::text, a.attnum, a.atthasdef or a.attidentity <> '', a.atthasmissing,
-       (a.attmissingval::text::text[])[1]
-from pg_attribute a where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped";
+select a.attname::text, a.attnum, a.atthasdef or a.attidentity <> '', missing.is_one,
+       (missing.of::text[])[1]
+from pg_attribute a cross join lateral (
+  select count(distinct m.attmissingval::text) = 1, min(m.attmissingval::text)
+  from (select $1 union select relid from pg_partition_tree($1) where isleaf) part(oid)
+  join pg_attribute m on m.attrelid = part.oid and m.attname = a.attname and m.attnum > 0 and m.atthasmissing) missing(is_one, of)
+where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped";
 
-/// Compares a relation with what is recorded of its table; `None`: it is the same.
+/// The name of a table by its number, as it is now.
+const NAME: &str = "
+select n.nspname::text, c.relname::text
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
+
+/// Compares a relation with what is recorded of its table; `None`: it is the same. It may take as long as reading the table.
 ///
 /// # Errors
 /// What became of the rows cannot be known, or values of a type cannot be passed on.
 pub(super) async fn redefinition(
     client: &Client,
-    name: &TableName,
+    followed: &Followed,
     relation: &Relation,
-    recorded: &[FeedColumn],
 ) -> Result<Option<Redefinition>> {
+    let Followed { name, columns: recorded, baseline, .. } = followed;
     let act = |error| refused(format!("look up {name}"), error);
     let oids: Vec<u32> = relation.columns.iter().map(|column| column.type_oid.0).collect();
     let modifiers: Vec<i32> = relation.columns.iter().map(|column| column.type_modifier).collect();
@@ -93,10 +104,61 @@ pub(super) async fn redefinition(
         check_type(name, &found, of.get(1), of.get(2))?;
         columns.push(found);
     }
-    let steps = steps(name, recorded, &columns, &live)?;
+    let steps = steps(name, recorded, &columns, &live, baseline.last)?;
+    check_added(client, followed, &steps).await?;
     let is_same =
         steps.is_empty() && recorded.iter().map(identity).eq(columns.iter().map(identity));
     Ok((!is_same).then_some(Redefinition { columns, steps }))
+}
+
+/// Refuses columns that rows may have got values of without a change in the log: the table was rewritten, and a row that
+/// is older than the last change of the column's definition has a value. Dropping a default, or the expression of a
+/// generated column, is such a change.
+async fn check_added(client: &Client, followed: &Followed, steps: &[ColumnStep]) -> Result<()> {
+    let added = steps.iter().filter_map(|step| match step {
+        ColumnStep::Add { name, existing: None, .. } => Some(name),
+        _ => None,
+    });
+    let added: Vec<&String> = added.collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let Followed { name, oid, baseline, .. } = followed;
+    let act = |error| refused(format!("look up the rows of {name}"), error);
+    // It may have another name by now, or none.
+    let Some(row) = client.query_typed_opt(NAME, &[(&oid.0, Type::OID)]).await.map_err(act)? else {
+        return Ok(());
+    };
+    let now = TableName::new(row.get(0), row.get(1));
+    let storage = identities(client, "", std::slice::from_ref(&now)).await?;
+    if storage.iter().all(|storage| storage.has_storage(baseline)) {
+        return Ok(());
+    }
+    for column in added {
+        let (table, quoted) = (now.sql(), ident(column));
+        let sql = format!(
+            "select exists (select from {table} t, pg_attribute a
+             where a.attrelid = $1 and a.attname = $2::text and t.{quoted} is not null
+               and (age(t.xmin) > age(a.xmin) or age(t.xmin) < 0
+                 or t.xmin = a.xmin and t.cmin::text::int8 < a.cmin::text::int8))"
+        );
+        let of: [(&(dyn ToSql + Sync), Type); 2] = [(&oid.0, Type::OID), (column, Type::TEXT)];
+        if client.query_typed_one(&sql, &of).await.map_err(act)?.get(0) {
+            let found = "was added, and the table was rewritten, which may have given it values";
+            return Err(unknown(name, column, found));
+        }
+    }
+    Ok(())
+}
+
+/// What the log does not show.
+fn unknown(name: &TableName, column: &str, what: &str) -> ConnectorError {
+    ConnectorError::unsupported(
+        format!(
+            "column {column:?} of {name} {what}, and the log does not show what that did to its rows"
+        ),
+        "run with `--from-scratch`, which copies the tables again",
+    )
 }
 
 /// The number of a column, which stays when it is renamed. The catalog may have another name for it already, by a
@@ -112,23 +174,18 @@ fn identity(column: &FeedColumn) -> (&str, &str, bool) {
 }
 
 /// The steps from the recorded columns to those of now.
+///
+/// * `last`: the highest number of a column that was there then, also of one that is not recorded because it was generated.
 fn steps(
     name: &TableName,
     recorded: &[FeedColumn],
     now: &[FeedColumn],
     live: &HashMap<String, Live>,
+    last: i16,
 ) -> Result<Vec<ColumnStep>> {
-    let unknown = |column: &str, what: &str| {
-        ConnectorError::unsupported(
-            format!(
-                "column {column:?} of {name} {what}, and the log does not show what that did to its rows"
-            ),
-            "run with `--from-scratch`, which copies the tables again",
-        )
-    };
+    let unknown = |column: &str, what: &str| unknown(name, column, what);
     let known = |column: &str| recorded.iter().find(|known| known.name == column);
     let is_now = |column: &str| now.iter().any(|other| other.name == column);
-    let last = recorded.iter().map(|column| column.number).max().unwrap_or(0);
     let (mut renamed, mut rest) = (Vec::new(), Vec::new());
     for column in now {
         let is_there = live.get(&column.name);
@@ -225,7 +282,7 @@ mod tests {
             ("d", 6, false, None),
             ("e", 7, true, Some("5")),
         ]);
-        let found = steps(&name, &before, &now, &catalog).unwrap();
+        let found = steps(&name, &before, &now, &catalog, 5).unwrap();
         let text = str::to_owned;
         assert_eq!(
             found,
@@ -241,8 +298,13 @@ mod tests {
             ]
         );
         let fewer = [column("id", "integer", 1), column("b", "integer", 4)];
-        let found =
-            steps(&name, &before, &fewer, &live(&[("id", 1, true, None), ("b", 4, false, None)]));
+        let found = steps(
+            &name,
+            &before,
+            &fewer,
+            &live(&[("id", 1, true, None), ("b", 4, false, None)]),
+            5,
+        );
         assert_eq!(found.unwrap(), [ColumnStep::Drop { name: text("a") }]);
     }
 
@@ -253,13 +315,15 @@ mod tests {
         let with =
             |other: &str, number| [column("id", "integer", 1), column(other, "text", number)];
         for (now, catalog) in [
-            // Dropped and created again; a default that is computed; gone from the catalog; was generated.
+            // Dropped and created again; a default that is computed; gone from the catalog; was generated, before and after
+            // the columns that are recorded.
             (with("a", 3), live(&[("id", 1, false, None), ("a", 3, false, None)])),
             (with("b", 3), live(&[("id", 1, false, None), ("b", 3, true, None)])),
             (with("b", 0), live(&[("id", 1, false, None)])),
             (with("b", 0), live(&[("id", 1, false, None), ("b", 0, false, None)])),
+            (with("b", 3), live(&[("id", 1, false, None), ("b", 3, false, None)])),
         ] {
-            steps(&name, &before, &now, &catalog).unwrap_err();
+            steps(&name, &before, &now, &catalog, 3).unwrap_err();
         }
     }
 }

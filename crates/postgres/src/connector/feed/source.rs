@@ -5,7 +5,10 @@
 //! - The publication is there before the slot, since the server decodes each change with the catalog of its time.
 //! - Changes are read only if the slot and the recorded position fit: nothing between them is missing.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use forebay_base::ServerError;
 use forebay_sdk::changes::feed::{
     Attached, ChangeSource, CreatedFeed, Feed, FeedHealth, FeedOrigin, FeedStream, HeldSnapshot,
 };
@@ -23,7 +26,7 @@ use super::identity::{Identity, Recognized, identities};
 use super::slot::{in_use, lost, own_name, slot, temporary_name};
 use super::stream::Receiving;
 use super::tables::{Followed, followed};
-use crate::replication::{Lsn, Replication, StartOptions};
+use crate::replication::{CreatedSlot, Lsn, Replication, StartOptions};
 
 /// The first version that sends values in their binary form.
 const VERSION_MIN: i32 = 140_000;
@@ -44,6 +47,13 @@ select p.schemaname::text, p.tablename::text,
              and not a.attisdropped and a.attgenerated = ''),
        to_jsonb(p)->>'rowfilter' is not null
 from pg_publication_tables p where p.pubname = $1";
+
+/// Some of the transactions that have written and not ended.
+const WRITERS: &str = "
+select 'process ' || pid from pg_locks
+where locktype = 'transactionid' and mode = 'ExclusiveLock' and granted and pid <> pg_backend_pid()
+union select 'the prepared transaction ' || gid from pg_prepared_xacts
+order by 1 limit 5";
 
 /// What a publication leaves out.
 const OPERATIONS: &str = "
@@ -175,7 +185,7 @@ impl ChangeSource for PostgresSource {
         let known = identities(&client, &origin.publication, &names(&tables)).await?;
         let mut replication = Replication::connect(server.inner()).await?;
         let within = self.settings.wait_for_late_commits.get();
-        let created = replication.create_slot(&origin.slot, false, within).await?;
+        let created = create_slot(&client, &mut replication, &origin.slot, false, within).await?;
         Ok(CreatedFeed {
             position: created.consistent_point.to_string(),
             snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
@@ -201,7 +211,8 @@ impl ChangeSource for PostgresSource {
         let mut replication = Replication::connect(server.inner()).await?;
         let within = self.settings.wait_for_late_commits.get();
         // It only says from where on changes count, and ends with its connection.
-        let created = replication.create_slot(&temporary_name(), true, within).await?;
+        let name = temporary_name();
+        let created = create_slot(&client, &mut replication, &name, true, within).await?;
         let position = created.consistent_point.to_string();
         Ok(CreatedFeed {
             snapshot: HeldSnapshot { id: created.snapshot, keeper: Box::new(replication) },
@@ -242,17 +253,20 @@ impl ChangeSource for PostgresSource {
         let names = names(&tables);
         let now = identities(&client, &origin.publication, &names).await?;
         let mut marks = Vec::with_capacity(now.len());
+        let mut baselines = Vec::with_capacity(now.len());
         for ((now, name), recorded) in now.into_iter().zip(&names).zip(&feed.streams) {
             if let Some(lost) = now.other_than(&recorded.known_by, name) {
                 return Ok(Attached::Lost(lost));
             }
+            baselines.push(now.baseline(&recorded.known_by, &recorded.columns));
             let is_recorded = !recorded.known_by.is_empty();
             marks.push(if is_recorded { recorded.known_by.clone() } else { now.marks });
         }
         check_published(&client, &origin.publication, &tables).await?;
         // What changed since then is in the stream.
-        for (table, recorded) in tables.iter_mut().zip(&feed.streams) {
-            *table = Followed::new(table.name.clone(), table.oid, recorded.columns.clone());
+        for ((table, recorded), baseline) in tables.iter_mut().zip(&feed.streams).zip(baselines) {
+            let followed = Followed::new(table.name.clone(), table.oid, recorded.columns.clone());
+            *table = Followed { baseline, ..followed };
             if let Some(from) = &recorded.from {
                 table.from = parsed(from)?;
             }
@@ -314,6 +328,30 @@ impl ChangeSource for PostgresSource {
             dropped.map_err(|error| refused("drop the publication", error))?;
         }
         Ok(found.is_some())
+    }
+}
+
+/// Creates a slot. An error names the transactions for which it waited.
+async fn create_slot(
+    client: &Client,
+    replication: &mut Replication,
+    name: &str,
+    is_temporary: bool,
+    within: Duration,
+) -> Result<CreatedSlot> {
+    match replication.create_slot(name, is_temporary, within).await {
+        Err(ServerError::Busy { act, server, source }) => {
+            let rows = client.query_typed(WRITERS, &[]).await;
+            let rows = rows.map_err(|error| refused("look up open transactions", error))?;
+            let writers: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            // Names of prepared transactions are the choice of clients.
+            let source = match writers.join(", ") {
+                writers if writers.is_empty() => source,
+                writers => format!("{source}: {}", writers.escape_debug()).into(),
+            };
+            Err(ServerError::Busy { act, server, source }.into())
+        }
+        created => Ok(created?),
     }
 }
 

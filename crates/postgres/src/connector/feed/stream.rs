@@ -24,7 +24,6 @@ use super::super::connect::refused;
 use super::assemble::Assembler;
 use super::identity::Recognized;
 use super::redefine::redefinition;
-use super::tables::Followed;
 use crate::replication::envelope::{Envelope, ServerTime};
 use crate::replication::pgoutput::{Decoder, Message};
 use crate::replication::{Lsn, Replication};
@@ -272,8 +271,13 @@ impl Receiver {
                         self.tables.check(&self.catalog).await?;
                     }
                     let redefined = match self.assembler.described(relation) {
-                        Some(Followed { name, columns, .. }) => {
-                            redefinition(&self.catalog, name, relation, columns).await?
+                        Some(followed) => {
+                            let looking = redefinition(&self.catalog, followed, relation);
+                            let every = self.report_every;
+                            let confirmed = &mut self.confirmed;
+                            let received = self.received;
+                            answering(&mut self.replication, confirmed, received, every, looking)
+                                .await?
                         }
                         None => None,
                     };
@@ -309,10 +313,36 @@ impl Receiver {
     ///
     /// * `wants_reply`: whether the server is to answer with the end of its log, and its time.
     async fn report(&mut self, wants_reply: bool) -> Result<()> {
-        let confirmed = *self.confirmed.borrow_and_update();
-        let now = ServerTime::from_unix_us(unix_us());
-        let received = self.received.max(confirmed);
-        Ok(self.replication.report(received, confirmed, now, wants_reply).await?)
+        report(&mut self.replication, &mut self.confirmed, self.received, wants_reply).await
+    }
+}
+
+/// Reports what is confirmed.
+async fn report(
+    replication: &mut Replication,
+    confirmed: &mut watch::Receiver<Lsn>,
+    received: Lsn,
+    wants_reply: bool,
+) -> Result<()> {
+    let confirmed = *confirmed.borrow_and_update();
+    let now = ServerTime::from_unix_us(unix_us());
+    Ok(replication.report(received.max(confirmed), confirmed, now, wants_reply).await?)
+}
+
+/// Does what may take long, and answers the server meanwhile.
+async fn answering<T>(
+    replication: &mut Replication,
+    confirmed: &mut watch::Receiver<Lsn>,
+    received: Lsn,
+    every: Duration,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(every) => report(replication, confirmed, received, false).await?,
+        }
     }
 }
 

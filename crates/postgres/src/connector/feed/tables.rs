@@ -15,6 +15,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::super::catalog::TableColumn;
 use super::super::connect::refused;
 use super::super::sql::TableName;
+use super::identity::Baseline;
 use crate::replication::Lsn;
 use crate::replication::pgoutput::Oid;
 
@@ -30,13 +31,15 @@ pub(super) struct Followed {
     pub(super) key: Arc<[usize]>,
     /// Changes of commits before it are left out.
     pub(super) from: Lsn,
+    /// What it was like before columns were added.
+    pub(super) baseline: Baseline,
 }
 
 impl Followed {
     pub(super) fn new(name: TableName, oid: Oid, columns: Vec<FeedColumn>) -> Self {
         let keys = columns.iter().enumerate().filter(|(_, column)| column.is_key);
         let key = keys.map(|(at, _)| at).collect();
-        Self { name, oid, columns, key, from: Lsn(0) }
+        Self { name, oid, columns, key, from: Lsn(0), baseline: Baseline::default() }
     }
 
     /// The same table with other columns.
@@ -44,7 +47,8 @@ impl Followed {
     /// # Errors
     /// It has another key, by which the rows at the destination cannot be found.
     pub(super) fn redefined(&self, columns: Vec<FeedColumn>) -> Result<Self> {
-        let other = Self { from: self.from, ..Self::new(self.name.clone(), self.oid, columns) };
+        let other = Self::new(self.name.clone(), self.oid, columns);
+        let other = Self { from: self.from, baseline: self.baseline.clone(), ..other };
         let key = |table: &Self| {
             let keys = table.columns.iter().filter(|column| column.is_key);
             keys.map(|column| column.name.clone()).collect::<Vec<_>>()
