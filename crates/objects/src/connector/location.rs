@@ -168,7 +168,8 @@ impl Location {
             }
             Self::Bucket(bucket) => From::Bucket(bucket.clone(), bucket.key(&listed.name)),
         };
-        Ok(Opened::new(from, listed.size, listed.tag.clone(), path))
+        let opened = Opened::new(from, listed.size, listed.tag.clone(), path);
+        Ok(opened.of_time(listed.modified_ns))
     }
 }
 
@@ -178,7 +179,7 @@ pub(super) fn changed(path: &Path) -> ConnectorError {
     ConnectorError::data(place, "it was changed after the run began; run again to read it as it is")
 }
 
-fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
+pub(super) fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
     let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| i128::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }

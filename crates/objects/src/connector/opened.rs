@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
-use super::location::{changed, store_error};
+use super::location::{changed, modified_ns, store_error};
 
 /// Bytes per request if a file is read sequentially.
 const READ_SIZE: u64 = 1 << 20;
@@ -37,6 +37,8 @@ pub(super) struct Opened {
     from: From,
     pub(super) size: u64,
     tag: Option<String>,
+    /// When a file on disk was modified last before it was opened; `None`: that does not matter.
+    modified_ns: Option<i128>,
     pub(super) path: PathBuf,
     /// Maximum memory in bytes that a reader may use for decoding.
     pub(super) memory: u64,
@@ -52,7 +54,25 @@ pub(super) enum From {
 
 impl Opened {
     pub(super) fn new(from: From, size: u64, tag: Option<String>, path: PathBuf) -> Self {
-        Self { from, size, tag, path, memory: MEMORY, blocks: Arc::default() }
+        Self { from, size, tag, modified_ns: None, path, memory: MEMORY, blocks: Arc::default() }
+    }
+
+    /// Sets when the file was modified last.
+    pub(super) fn of_time(self, modified_ns: i128) -> Self {
+        Self { modified_ns: Some(modified_ns), ..self }
+    }
+
+    /// Refuses a file on disk that was written to since it was opened: parts of two files may have been read. An object in a
+    /// bucket is requested by its tag.
+    pub(super) fn check_unchanged(&self) -> Result<(), ConnectorError> {
+        let (From::Disk(file), Some(before)) = (&self.from, self.modified_ns) else {
+            return Ok(());
+        };
+        let metadata = file.metadata();
+        let metadata =
+            metadata.map_err(|error| ConnectorError::file("read", self.path.clone(), error))?;
+        let is_same = metadata.len() == self.size && modified_ns(&metadata) == before;
+        if is_same { Ok(()) } else { Err(changed(&self.path)) }
     }
 
     /// Sets the memory that a reader may use.
@@ -71,7 +91,10 @@ impl Opened {
                 use std::os::unix::fs::FileExt as _;
                 let size = usize::try_from(end - from).map_err(io::Error::other)?;
                 let mut bytes = vec![0; size];
-                file.read_exact_at(&mut bytes, from)?;
+                file.read_exact_at(&mut bytes, from).map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof => io::Error::other(Shortened),
+                    _ => error,
+                })?;
                 Ok(bytes.into())
             }
             From::Bucket(bucket, key) => {
@@ -133,6 +156,9 @@ impl Opened {
 
     /// The cause of a failed read.
     pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
+        if error.get_ref().is_some_and(|inner| inner.is::<Shortened>()) {
+            return changed(&self.path);
+        }
         let is_of_store = error.get_ref().is_some_and(|inner| inner.is::<Failure>());
         if !is_of_store {
             return ConnectorError::file("read", self.path.clone(), error);
@@ -145,6 +171,11 @@ impl Opened {
         }
     }
 }
+
+/// A file on disk became shorter while it was read.
+#[derive(Debug, thiserror::Error)]
+#[error("the file became shorter while it was read")]
+struct Shortened;
 
 /// Reads a file from an offset to its end.
 pub(super) struct Sequential {

@@ -372,6 +372,7 @@ impl SourceStream for FileStream {
                 let file = &place.open(file)?.within(memory);
                 let columns = &columns;
                 format.read(&Reading { file, part, columns, is_projection, batch_size }, give)?;
+                file.check_unchanged()?;
             }
             Ok(())
         })

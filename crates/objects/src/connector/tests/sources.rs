@@ -418,6 +418,35 @@ async fn a_file_that_changes_during_a_run_fails_its_unit() {
     assert!(found.contains("it was changed after the run began"), "{found}");
 }
 
+#[tokio::test]
+async fn a_file_that_is_overwritten_while_it_is_read_fails_its_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.csv");
+    let of = |value: &str| format!("a\n{}", format!("{value}\n").repeat(400_000)).into_bytes();
+    let source = csv_source(json!({ "path": directory.path() }));
+    // In place: of the same size, and shorter.
+    for other in [of("22222222222222222222"), b"a\n1\n".to_vec()] {
+        write(&path, &of("11111111111111111111"));
+        let open = acceptance::open_source(&source, &stream("a.csv")).await.unwrap();
+        let (context, _cancel) = Context::new("test");
+        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context).unwrap();
+        let reading = async move { open.read(0, &mut out).await };
+        let taking = async {
+            let mut is_first = true;
+            while batches.recv().await.unwrap().is_some() {
+                if std::mem::take(&mut is_first) {
+                    write(&path, &other);
+                    let file = fs::File::options().write(true).open(&path).unwrap();
+                    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+                }
+            }
+        };
+        let (done, ()) = tokio::join!(reading, taking);
+        let found = chain(&done.unwrap_err());
+        assert!(found.contains("it was changed after the run began"), "{found}");
+    }
+}
+
 /// The rows of a file of these bytes, as far as it can be read.
 pub(super) fn read_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Vec<Option<String>>>, String> {
     let directory = tempfile::tempdir().unwrap();
