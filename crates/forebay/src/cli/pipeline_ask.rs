@@ -130,7 +130,10 @@ pub(super) fn plan(args: &FileArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     for stream in plan.streams {
-        let about = about(stream.rows, stream.bytes);
+        let about = match stream.units {
+            0 => "nothing to copy".to_owned(),
+            _ => about(stream.rows, stream.bytes),
+        };
         line(format_args!("{} -> {}: {about}", stream.stream, stream.into))?;
         if let Some(since) = &stream.since {
             line(format_args!("  after {}", since.value))?;
@@ -179,6 +182,12 @@ pub(super) fn explain(args: &FileArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     for stream in &plan.streams {
+        if stream.units == 0 {
+            // Changes alone, or no rows.
+            let notes = stream.notes.join("; ");
+            line(format_args!("{} -> {}: nothing to copy; {notes}", stream.stream, stream.into))?;
+            continue;
+        }
         let form = match stream.form {
             "tuples" => {
                 "as the source's own bytes: both sides have the same types and no transform applies"
@@ -197,7 +206,7 @@ pub(super) fn explain(args: &FileArgs) -> anyhow::Result<Exit> {
             stream.stream,
             stream.into,
             stream.units,
-            plan.parallelism.min(stream.units.max(1)),
+            plan.parallelism.min(stream.units),
         ))?;
     }
     Ok(Exit::Ok)

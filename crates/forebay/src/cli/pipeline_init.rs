@@ -25,6 +25,8 @@ enum From {
     Postgres,
     /// MongoDB.
     Mongodb,
+    /// MySQL or MariaDB.
+    Mysql,
     /// Parquet files.
     Parquet,
     /// CSV files.
@@ -35,6 +37,8 @@ enum From {
     Sqlite,
     /// A running Forebay.
     Forebay,
+    /// A JSON API over HTTP.
+    HttpJson,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
@@ -52,6 +56,10 @@ enum End {
     Ndjson,
     /// SQLite.
     Sqlite,
+    /// Delta Lake tables.
+    Delta,
+    /// ClickHouse.
+    Clickhouse,
 }
 
 const POSTGRES: &str = "    host: 127.0.0.1
@@ -90,6 +98,37 @@ const TO_MONGODB: &str = "    # json: text                   # document (BSON va
     # decimals: text               # decimal128 (34 digits) or text
     # moments: milliseconds        # date (microseconds are an error), milliseconds (truncated), text
     # object_ids: [customer_id]    # columns of 24 hexadecimal digits
+";
+
+const MYSQL: &str = "    host: 127.0.0.1
+    port: 3306
+    database: mydb
+    user: root
+    password: ${MYSQL_PASSWORD}    # from the environment; or ${file:/run/secrets/password}
+    # url: ${DATABASE_URL}         # mysql://user:password@host:3306/mydb, instead of the five above
+    # tls: verify                  # auto (verify except on this machine), verify, disable
+    # tls_ca_file: /etc/ssl/db.pem
+    # types: {orders: {is_paid: boolean}}
+    # zero_dates: null             # fail, null: what 0000-00-00 becomes
+";
+
+const HTTP_JSON: &str = "    url: http://127.0.0.1:8080     # the paths of streams follow it
+    # headers: {authorization: \"Bearer ${API_TOKEN}\"}
+    streams:
+      - name: orders
+        path: orders
+        # records: /data           # where the array of records is; the whole response
+        # pagination: {page: {param: page}}     # offset, cursor, link, next_url
+        # cursor_param: since      # gets the last value of cursor_field
+        # columns: [{name: id, type: bigint}]   # those of the first page
+";
+
+const CLICKHOUSE: &str = "    url: http://127.0.0.1:8123
+    database: default
+    # user: loader
+    # password: ${CLICKHOUSE_PASSWORD}
+    # tls_ca_file: /etc/ssl/db.pem
+    # compression: none            # zstd, none
 ";
 
 const FOREBAY: &str = "    url: http://127.0.0.1:8090
@@ -161,11 +200,13 @@ fn source(of: From) -> (&'static str, String) {
     let (name, config, streams) = match of {
         From::Postgres => ("postgres", POSTGRES.to_owned(), qualified.as_str()),
         From::Mongodb => ("mongodb", format!("{MONGODB}{FROM_MONGODB}"), STREAMS),
+        From::Mysql => ("mysql", MYSQL.to_owned(), STREAMS),
         From::Parquet => ("parquet", FILES.to_owned(), STREAMS),
         From::Csv => ("csv", FILES.to_owned(), STREAMS),
         From::Ndjson => ("ndjson", FILES.to_owned(), STREAMS),
         From::Sqlite => ("sqlite", SQLITE.to_owned(), STREAMS),
         From::Forebay => ("forebay", FOREBAY.to_owned(), FOREBAY_STREAMS),
+        From::HttpJson => ("http-json", HTTP_JSON.to_owned(), STREAMS),
     };
     (name, format!("{config}{streams}"))
 }
@@ -179,6 +220,8 @@ fn destination(of: End) -> (&'static str, String) {
         End::Csv => ("csv", FILES.to_owned()),
         End::Ndjson => ("ndjson", FILES.to_owned()),
         End::Sqlite => ("sqlite", SQLITE.to_owned()),
+        End::Delta => ("delta", FILES.to_owned()),
+        End::Clickhouse => ("clickhouse", CLICKHOUSE.to_owned()),
     }
 }
 

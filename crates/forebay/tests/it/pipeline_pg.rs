@@ -426,11 +426,47 @@ fn an_invalid_file_is_reported_with_line_and_field() {
             "NOT_SET_AT_ALL is not set",
         ),
         ("version: [", "p.yaml:"),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  streams:\n    - name: t\n      columms:\n        - id\n",
+            "p.yaml:7:7: source.streams[0].columms: unknown field `columms`",
+        ),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  streams:\n    - name: t\n    - name: u\n      sync_mode: cdcc\n",
+            "p.yaml:8:18: source.streams[1].sync_mode: unknown variant `cdcc`",
+        ),
+        (
+            "version: 1\npipeline: p\nsource: {use: postgres, streams: [{name: t}]}\ndestination:\n  use: postgres\n\n  writemode: append\n",
+            "p.yaml:7:3: destination.writemode: unknown field `writemode`",
+        ),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  streams: [{name: t}]\n  config:\n    url: postgres://a@b@c/d\n",
+            "p.yaml:7:5: source.config: `url` is ambiguous",
+        ),
     ] {
         std::fs::write(dir.path().join("p.yaml"), text).unwrap();
         let output = run(&dir, &["pipeline", "check", "p.yaml"]);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(stderr(&output).contains(found), "{text}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_template_of_init_is_a_valid_file() {
+    let dir = TempDir::new().unwrap();
+    let from = ["postgres", "mysql", "parquet", "csv", "ndjson", "sqlite", "forebay", "http-json"];
+    let to = ["postgres", "mongodb", "parquet", "csv", "ndjson", "sqlite", "delta", "clickhouse"];
+    let pairs = from.map(|from| (from, "sqlite")).into_iter().chain(to.map(|to| ("csv", to)));
+    for (from, to) in pairs {
+        let text = run_ok(&dir, &["pipeline", "init", "--from", from, "--to", to]);
+        std::fs::write(dir.path().join("p.yaml"), text).unwrap();
+        let mut check = forebay(&dir);
+        check.args(["pipeline", "check", "p.yaml"]);
+        for name in ["PGPASSWORD", "MYSQL_PASSWORD", "FOREBAY_KEY"] {
+            check.env(name, "none");
+        }
+        let output = check.env("MONGODB_URL", "mongodb://127.0.0.1:1/mydb").output().unwrap();
+        // The servers are not there.
+        assert_ne!(output.status.code(), Some(2), "{from} {to}: {}", stderr(&output));
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn parse(
         // The advice of the parser is for programs.
         let found = found.split(", set DuplicateKeyPolicy").next().unwrap_or(found);
         let field = field.trim_end_matches('?').trim_end_matches('.');
-        let setting = setting_of_component(text, field, found);
+        let setting = setting_within(text, field, found);
         let (field, found, within) = match &setting {
             Some((path, found, position)) => (&**path, *found, Some(*position)),
             None => (field, found, within),
@@ -125,15 +125,21 @@ pub(crate) fn parse(
     Ok(file)
 }
 
-/// The path of the setting that a component refused, why, and its position. The message begins with its path in `config`.
-fn setting_of_component<'a>(
+/// The path of the setting that a component or a section refused, why, and its position. The message begins with its path
+/// there.
+fn setting_within<'a>(
     text: &str,
     field: &str,
     found: &'a str,
 ) -> Option<(String, &'a str, (u64, u64))> {
-    let (within, found) = found.split_once(": ").filter(|_| field.ends_with(".config"))?;
+    let is_section = matches!(field, "source" | "destination");
+    let (within, found) = found.split_once(": ")?;
     let path = format!("{field}.{within}");
-    let position = position::of(text, &path)?;
+    let position = match (is_section, field.ends_with(".config")) {
+        (true, _) if found.starts_with("unknown field") => position::of_name(text, &path)?,
+        (true, _) | (_, true) => position::of(text, &path)?,
+        (false, false) => return None,
+    };
     Some((path, found, position))
 }
 

@@ -1,6 +1,7 @@
 //! Where a field is in a pipeline file.
 //!
-//! Settings of a component are read before the component checks them, so an error of one has a path and no position.
+//! Settings of a component are read before the component checks them, and the fields beside `use` and `config` before the
+//! connector is known, so an error of one has a path and no position.
 
 use std::fmt;
 
@@ -38,16 +39,33 @@ fn parts(path: &str) -> Option<Vec<Part<'_>>> {
 
 /// The line and column, from 1, of the value of a field; `None`: the text has no such field.
 pub(super) fn of(text: &str, path: &str) -> Option<(u64, u64)> {
+    find(text, path, Wanted::Value)
+}
+
+/// The line and column of the name of a field, which may have its value on another line.
+pub(super) fn of_name(text: &str, path: &str) -> Option<(u64, u64)> {
+    find(text, path, Wanted::Name)
+}
+
+fn find(text: &str, path: &str, wanted: Wanted) -> Option<(u64, u64)> {
     let parts = parts(path)?;
     let found = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
-        Walk { parts: &parts }.deserialize(deserializer)
+        Walk { parts: &parts, wanted }.deserialize(deserializer)
     });
     found.ok()?
 }
 
-/// Looks for a value, and returns where it is.
+/// What of a field is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Name,
+    Value,
+}
+
+/// Looks for a field, and returns where it is.
 struct Walk<'a, 'p> {
     parts: &'a [Part<'p>],
+    wanted: Wanted,
 }
 
 impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
@@ -70,13 +88,17 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Some((Part::Field(wanted), rest)) = self.parts.split_first() else {
+        let Some((Part::Field(name), rest)) = self.parts.split_first() else {
             return Err(A::Error::custom("a map in place of a list"));
         };
         let mut found = None;
-        while let Some(key) = map.next_key::<String>()? {
-            if key == *wanted {
-                found = map.next_value_seed(Walk { parts: rest })?;
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            let is_it = key.value == *name;
+            if is_it && rest.is_empty() && self.wanted == Wanted::Name {
+                found = Some((key.defined.line(), key.defined.column()));
+                map.next_value::<IgnoredAny>()?;
+            } else if is_it {
+                found = map.next_value_seed(Walk { parts: rest, wanted: self.wanted })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -93,7 +115,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
                 return Ok(None);
             }
         }
-        let found = list.next_element_seed(Walk { parts: rest })?.flatten();
+        let found = list.next_element_seed(Walk { parts: rest, wanted: self.wanted })?.flatten();
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(found)
     }
@@ -134,6 +156,18 @@ source:
             ("..", None),
         ] {
             assert_eq!(of(TEXT, path), position, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_field_is_found_where_its_value_is_on_another_line() {
+        for (path, position) in [
+            ("source.config.hosts", Some((6, 5))),
+            ("source.config.hosts[0].port", Some((7, 21))),
+            ("source.config.hosts[1]", Some((8, 9))),
+            ("source.config.above", None),
+        ] {
+            assert_eq!(of_name(TEXT, path), position, "{path}");
         }
     }
 

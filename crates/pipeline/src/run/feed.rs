@@ -378,15 +378,15 @@ impl Pipeline<'_> {
         named.await.map(drop).map_err(|error| RunError::of("source", error))
     }
 
-    /// What a run of a feed does, for a plan; `None` for other pipelines.
-    pub(super) async fn feed_note(&self) -> Result<Option<String>, RunError> {
+    /// What a run of a feed does, for a plan, and the streams of which it copies no rows; `None` for other pipelines.
+    pub(super) async fn feed_plan(&self) -> Result<Option<(String, Vec<String>)>, RunError> {
         if !self.is_feed() {
             return Ok(None);
         }
         let known = self.known(&self.ends()?).await?;
         let Some(Feed { position: Some(position), streams, .. }) = known else {
             let begun = "a feed is begun: the rows are copied once, and then changes are applied";
-            return Ok(Some(begun.to_owned()));
+            return Ok(Some((begun.to_owned(), Vec::new())));
         };
         let names = self.file.source.streams.iter().map(|stream| &stream.name);
         let further = names.filter(|name| streams.iter().all(|known| known.stream != **name));
@@ -397,7 +397,7 @@ impl Pipeline<'_> {
         } else {
             note.push_str(&format!("; {} is copied first", further.join(", ")));
         }
-        Ok(Some(note))
+        Ok(Some((note, streams.into_iter().map(|known| known.stream).collect())))
     }
 
     /// How the feed is: what is recorded, and its state at the source.

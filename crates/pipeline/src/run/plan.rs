@@ -1,6 +1,6 @@
 //! What a run would do, without doing it.
 
-use forebay_sdk::connector::{Cursor, Form};
+use forebay_sdk::connector::{Cursor, Form, Unit};
 use forebay_sdk::run::Context;
 use serde::Serialize;
 
@@ -64,17 +64,20 @@ impl Pipeline<'_> {
         let options = Options::default();
         let history = self.history(&options).await?;
         let streams = self.open(&options, &history, self.destination.form(), context).await?;
-        let followed = self.feed_note().await?;
+        let feed = self.feed_plan().await?;
         let mut plans = Vec::with_capacity(streams.len());
         for opened in streams {
             let stream = &opened.stream;
             let name = &opened.settings.stream;
             let target = opened.target(self, context).await;
             let target = target.map_err(|error| RunError::of(name, error))?;
-            let units = stream.units();
+            // Only its changes are read.
+            let is_followed =
+                feed.as_ref().is_some_and(|(_, followed)| followed.iter().any(|of| of == name));
+            let units: &[Unit] = if is_followed { &[] } else { stream.units() };
             let columns = stream.columns().iter();
-            let mut notes = stream.notes();
-            notes.extend(followed.clone());
+            let mut notes = if is_followed { Vec::new() } else { stream.notes() };
+            notes.extend(feed.iter().map(|(note, _)| note.clone()));
             if let Some(load) = &opened.to_end {
                 notes.push(format!(
                     "load {} of an earlier run is ended first: all its units are committed",
@@ -86,7 +89,7 @@ impl Pipeline<'_> {
                 into: opened.settings.into.clone(),
                 form: if opened.form == Form::Tuples { "tuples" } else { "records" },
                 columns: columns.map(|c| (c.name.clone(), c.sql_type.clone())).collect(),
-                destination: target.plan(),
+                destination: if is_followed { Vec::new() } else { target.plan() },
                 notes,
                 units: units.len(),
                 resumable: stream.units_are_stable() && units.len() > 1,

@@ -216,7 +216,8 @@ const ENDINGS: [&str; 9] =
 
 impl StreamSettings {
     /// Name in the destination: `into`, or the last part of `name`. For `sales/orders-*.csv.gz`
-    /// that is `orders`, for `sales/*.csv` it is `sales`, for `public.orders` it is `orders`.
+    /// that is `orders`, for `sales/*.csv` it is `sales`, for `public.orders` it is `orders`. A part in quotes loses them if
+    /// it is the same without.
     #[must_use]
     pub fn target(&self) -> &str {
         if let Some(into) = &self.into {
@@ -230,7 +231,7 @@ impl StreamSettings {
         }
         let is_file = path.len() < self.name.len() || self.name.contains(['/', '*']);
         if !is_file {
-            return path.rsplit('.').next().unwrap_or(path);
+            return last_part(path);
         }
         let mut named = path.rsplit('/').filter_map(|part| {
             let literal = part.split(['*', '?', '[', '{']).next().unwrap_or_default();
@@ -239,6 +240,25 @@ impl StreamSettings {
         });
         named.next().unwrap_or(&self.name)
     }
+}
+
+/// The last part of a name whose parts are separated by dots, and may be in double quotes.
+fn last_part(name: &str) -> &str {
+    let (mut is_quoted, mut start) = (false, 0);
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'.' if !is_quoted => start = at + 1,
+            _ => {}
+        }
+    }
+    if is_quoted {
+        // Quotes that are a part of the name.
+        return name.rsplit('.').next().unwrap_or(name);
+    }
+    let part = name.get(start..).unwrap_or(name);
+    let inner = part.strip_prefix('"').and_then(|part| part.strip_suffix('"'));
+    inner.filter(|inner| !inner.is_empty() && !inner.contains(['.', '"'])).unwrap_or(part)
 }
 
 #[cfg(test)]
@@ -255,6 +275,10 @@ mod tests {
             ("sales/*.parquet", "sales"),
             ("*.csv", "*.csv"),
             ("sales/2026/", "2026"),
+            ("public.\"a.b\"", "\"a.b\""),
+            ("\"a.b\".\"T\"", "T"),
+            ("\"a\"\"b\"", "\"a\"\"b\""),
+            ("db.odd\"name", "odd\"name"),
         ] {
             let stream: StreamSettings =
                 serde_json::from_value(serde_json::json!({ "name": name })).unwrap();
