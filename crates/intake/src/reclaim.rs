@@ -22,6 +22,7 @@ use std::collections::HashSet;
 use forebay_log::{AppendError, Log, Lsn, SegmentInfo};
 
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue};
+use crate::digest::Digest;
 use crate::documents::view::Held;
 use crate::error::CatalogueError;
 use crate::format::{
@@ -156,11 +157,9 @@ fn remove_files(
     // No upload may give a file one of these names meanwhile.
     let _no_upload = shared.reclaim.lock();
     let doomed = doom(shared, files);
-    let removed = doomed
-        .iter()
-        .filter(|blob| blob.place == BlobLocation::File)
-        .try_for_each(|blob| shared.blobs.remove(blob.digest))
-        .map_err(ReclaimError::Remove);
+    let in_files = doomed.iter().filter(|blob| blob.place == BlobLocation::File);
+    let digests: Vec<Digest> = in_files.map(|blob| blob.digest).collect();
+    let removed = shared.blobs.remove(&digests).map_err(ReclaimError::Remove);
     let forgotten = removed.and_then(|()| Ok(catalogue.forget_blobs(&doomed)?));
     spare(shared, &doomed);
     forgotten.map(|()| doomed.iter().map(|blob| blob.size).sum())
