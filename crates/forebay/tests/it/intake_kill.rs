@@ -10,7 +10,8 @@ use forebay_base::fs::sim::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HANG, Sent, Server, agent, run};
+use crate::events_export_s3::S3;
+use crate::support::{HANG, Sent, Server, agent, forebay, run_ok, stderr};
 
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 4;
@@ -214,8 +215,15 @@ fn load_and_kill(server: Server, clients: &mut [Client], acknowledgements: usize
     });
 }
 
-fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
-    let server = Server::start(dir, &[]);
+/// Variables of the server.
+type Settings = [(&'static str, String)];
+
+fn start(dir: &TempDir, settings: &Settings) -> Server {
+    Server::start_with(dir, &[], |command| drop(command.envs(settings.iter().cloned())))
+}
+
+fn check_all(dir: &TempDir, settings: &Settings, clients: &mut [Client]) -> Server {
+    let server = start(dir, settings);
     let agent = agent();
     let found = documents(&agent, &server.url);
     for client in &mut *clients {
@@ -237,23 +245,80 @@ fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
     server
 }
 
-#[test]
-fn killed_under_load_repeatedly_nothing_acknowledged_is_lost_or_partial() {
-    let dir = tempfile::tempdir().unwrap();
+/// Kills a server under load, repeatedly, and checks it each time; then stops and checks what is stored.
+fn kill_repeatedly(dir: &TempDir, settings: &Settings, seed: u64) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..CLIENTS).map(Client::new).collect();
-    let mut server = Server::start(&dir, &[]);
-    let mut rng = Rng::new(2);
+    let mut server = start(dir, settings);
+    let mut rng = Rng::new(seed);
     for _ in 0..ROUNDS {
         load_and_kill(server, &mut clients, 20 + rng.below(200));
-        server = check_all(&dir, &mut clients);
+        server = check_all(dir, settings, &mut clients);
     }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let staging = dir.path().join("forebay-data/intake/staging");
     assert_eq!(std::fs::read_dir(staging).unwrap().count(), 0);
-    let output = run(&dir, &["fsck", "--json"]);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_stored(dir, settings, &clients);
+    clients
+}
+
+fn check_stored(dir: &TempDir, settings: &Settings, clients: &[Client]) {
+    let output = forebay(dir).args(["fsck", "--json"]).envs(settings.iter().cloned()).output();
+    let output = output.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     assert_eq!((output.status.code(), &report["sound"]), (Some(0), &true.into()), "{report}");
     let names: usize = clients.iter().map(|client| client.acknowledged.len()).sum();
     assert_eq!(report["files"], names);
+}
+
+#[test]
+fn killed_under_load_repeatedly_nothing_acknowledged_is_lost_or_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    kill_repeatedly(&dir, &[], 2);
+}
+
+/// Settings of files in a bucket.
+fn in_bucket(s3: &S3, setting: &'static str) -> Vec<(&'static str, String)> {
+    vec![
+        (setting, "s3://archive/of/files".to_owned()),
+        ("FOREBAY_INTAKE_BLOBS_ENDPOINT", s3.endpoint()),
+        ("FOREBAY_INTAKE_BLOBS_ALLOW_HTTP", "true".to_owned()),
+        ("FOREBAY_INTAKE_BLOBS_INLINE_MAX", "1KiB".to_owned()),
+        ("FOREBAY_INTAKE_BLOBS_KEEP", "0s".to_owned()),
+        ("AWS_ACCESS_KEY_ID", "test-access".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "test-secret".to_owned()),
+    ]
+}
+
+#[test]
+fn killed_under_load_with_files_in_object_storage_nothing_acknowledged_is_lost_and_they_move_back()
+{
+    let (dir, s3) = (tempfile::tempdir().unwrap(), S3::start());
+    let settings = in_bucket(&s3, "FOREBAY_INTAKE_BLOBS");
+    let mut clients = kill_repeatedly(&dir, &settings, 3);
+    let blobs = dir.path().join("forebay-data/intake/blobs");
+    let files = || walkdir::WalkDir::new(&blobs).into_iter().flatten();
+    assert!(files().all(|entry| entry.file_type().is_dir()), "all are in the bucket");
+    assert!(s3.names("of/files/packs").len() > 1);
+
+    // Without the setting the server does not start, since it would not find them.
+    let refused = forebay(&dir).args(["serve", "--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("s3://archive/of/files"), "{}", stderr(&refused));
+
+    let back = in_bucket(&s3, "FOREBAY_INTAKE_BLOBS_FROM");
+    let server = start(&dir, &back);
+    let moved: Value =
+        serde_json::from_str(&run_ok(&dir, &["blobs", "move", "--json", "--server", &server.url]))
+            .unwrap();
+    assert_eq!((&moved["place"], &moved["moving"]["damaged"]), (&"local".into(), &0.into()));
+    assert!(moved["moving"]["moved"].as_u64() > Some(0), "{moved}");
+    assert_eq!(moved["blobs"], 0, "{moved}");
+    for client in &mut clients {
+        client.check(&agent(), &server.url);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    check_stored(&dir, &[], &clients);
 }
