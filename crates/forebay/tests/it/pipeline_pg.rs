@@ -442,6 +442,10 @@ fn an_invalid_file_is_reported_with_line_and_field() {
             "version: 1\npipeline: p\nsource:\n  use: postgres\n  streams: [{name: t}]\n  config:\n    url: postgres://a@b@c/d\n",
             "p.yaml:7:5: source.config: `url` is ambiguous",
         ),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  streams: [{name: t, columns: [id, n]}]\n",
+            "p.yaml:5:37: source.streams[0].columns[1]: invalid type: boolean `false`, expected a string; put it in double quotes",
+        ),
     ] {
         std::fs::write(dir.path().join("p.yaml"), text).unwrap();
         let output = run(&dir, &["pipeline", "check", "p.yaml"]);

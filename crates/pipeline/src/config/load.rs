@@ -115,7 +115,8 @@ pub(crate) fn parse(
         let field =
             if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
         let (line, column) = within.or(location).unwrap_or_default();
-        LoadError::Invalid { path: path.to_owned(), line, column, field, found: found.to_owned() }
+        let found = with_way_out(found);
+        LoadError::Invalid { path: path.to_owned(), line, column, field, found }
     })?;
     check(&file).map_err(|(field, found)| LoadError::Conflict {
         path: path.to_owned(),
@@ -123,6 +124,17 @@ pub(crate) fn parse(
         found,
     })?;
     Ok(file)
+}
+
+/// What is wrong with a value. A name such as `n` or `12` is another type in YAML.
+fn with_way_out(found: &str) -> String {
+    let is_other = ["boolean", "integer", "floating point"].iter().any(|kind| {
+        found.strip_prefix("invalid type: ").is_some_and(|rest| rest.starts_with(kind))
+    });
+    if is_other && found.ends_with("expected a string") {
+        return format!("{found}; put it in double quotes");
+    }
+    found.to_owned()
 }
 
 /// The path of the setting that a component or a section refused, why, and its position. The message begins with its path
