@@ -55,8 +55,8 @@ impl WasmSource {
         );
         let (mut instance, changes) = made?;
         let changes = changes.forebay_connector_change_source();
-        let told = changes.call_read_at(&mut instance.store, snapshot).await;
-        told.map_err(|error| self.loaded.trapped("read a snapshot", &error))?;
+        let called = changes.call_read_at(&mut instance.store, snapshot).await;
+        called.map_err(|error| self.loaded.trapped("read a snapshot", &error))?;
         Ok(instance)
     }
 

@@ -41,8 +41,8 @@ impl WasmDestination {
         );
         let (mut instance, changes) = made?;
         let changes = changes.forebay_connector_change_target();
-        let told = changes.call_copy_for(&mut instance.store, form.into()).await;
-        told.map_err(|error| self.loaded.trapped("open a target", &error))?;
+        let called = changes.call_copy_for(&mut instance.store, form.into()).await;
+        called.map_err(|error| self.loaded.trapped("open a target", &error))?;
         Ok(instance)
     }
 

@@ -14,7 +14,7 @@ async fn errors_of_the_server_say_what_to_change_and_no_password() {
     let Some(database) = Database::create() else { return };
     for (more, word) in [
         (json!({ "password": "schluessel" }), "set `user` and `password`"),
-        (json!({ "user": "nobody42" }), "set `user` and `password`"),
+        (json!({ "user": "unknown42" }), "set `user` and `password`"),
         (json!({ "database": "no such database" }), "set `database`"),
     ] {
         let error = database.destination(more).check().await.unwrap_err();
@@ -24,8 +24,8 @@ async fn errors_of_the_server_say_what_to_change_and_no_password() {
         assert!(!error.contains("schluessel") && !error.contains("geheim42"), "{error}");
     }
     let port = forebay_testing::free_port();
-    let nobody = database.settings(port, json!({})).destination();
-    let error = nobody.check().await.unwrap_err();
+    let unnamed = database.settings(port, json!({})).destination();
+    let error = unnamed.check().await.unwrap_err();
     assert!(matches!(error, ConnectorError::Unreachable { .. }), "{}", text(&error));
     for word in [&format!("ClickHouse at 127.0.0.1:{port}"), "check `url`"] {
         assert!(text(&error).contains(word), "{}", text(&error));

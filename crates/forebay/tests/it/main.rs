@@ -74,6 +74,7 @@ mod pipeline_feed_mongodb;
 mod pipeline_feed_sandbox;
 mod pipeline_feed_sqlite;
 mod pipeline_feed_tables;
+mod pipeline_file;
 mod pipeline_forebay;
 mod pipeline_http;
 #[cfg(feature = "http-json")]

@@ -135,12 +135,12 @@ fn plan_feed_and_drop_slot_ask_the_component() {
         let Some(pg) = two_databases() else { return };
         pg.query("src", "create table t (id int primary key); insert into t values (1)");
         let pipeline = following(&pg, &["t"]);
-        let told = |args: &[&str]| run_ok(&pipeline.dir, args);
-        assert!(told(&["pipeline", "plan", "p.yaml"]).contains("a feed is begun"));
-        told(&["pipeline", "check", "p.yaml"]);
+        let answer = |args: &[&str]| run_ok(&pipeline.dir, args);
+        assert!(answer(&["pipeline", "plan", "p.yaml"]).contains("a feed is begun"));
+        answer(&["pipeline", "check", "p.yaml"]);
         pipeline.run();
-        assert!(told(&["pipeline", "plan", "p.yaml"]).contains("changes after"));
-        let shown = told(&["pipeline", "feed", "p.yaml", "--json"]);
+        assert!(answer(&["pipeline", "plan", "p.yaml"]).contains("changes after"));
+        let shown = answer(&["pipeline", "feed", "p.yaml", "--json"]);
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(shown["health"]["is_complete"], true, "{shown}");
         // The built-in connectors continue what the components began, and the other way round.
@@ -151,7 +151,7 @@ fn plan_feed_and_drop_slot_ask_the_component() {
         pipeline.edit(|text| text.replace("sandbox: false", "sandbox: true"));
         assert_eq!(pipeline.run()["feed"]["changes"], 1);
         is_same(&pg, "t");
-        told(&["pipeline", "drop-slot", "p.yaml", "--yes"]);
+        answer(&["pipeline", "drop-slot", "p.yaml", "--yes"]);
         assert_eq!(pg.query("src", "select count(*) from pg_replication_slots"), "0");
     });
 }
