@@ -160,30 +160,37 @@ impl Database {
                 "set `path` to the path of a file",
             ));
         }
-        let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | match access {
-                Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
-                Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
-            };
         let failed = |error| self.failed("open", error);
-        let is_new = access == Access::Write && !self.path.exists();
-        let (path, flags) = self.confined(flags)?;
-        let connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
-        connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(failed)?;
-        // Functions named in a schema must not run on behalf of the file's author.
-        connection.pragma_update(None, "trusted_schema", false).map_err(failed)?;
-        if access == Access::Write {
-            if is_new {
-                // Readers then never wait for a load.
-                connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
-            }
-            connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
-            connection.pragma_update(None, "temp_store", "file").map_err(failed)?;
-            // Otherwise a table cannot be renamed while a view refers to the one it replaces.
-            connection.pragma_update(None, "legacy_alter_table", true).map_err(failed)?;
+        if access == Access::Read {
+            let opened = match self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)? {
+                Err(error) if needs_rollback(&error) => {
+                    // The next reader or writer of the file would do the same.
+                    self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?.map_err(failed)?;
+                    self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?
+                }
+                opened => opened,
+            };
+            return opened.map_err(failed);
         }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let connection = self.connect(flags)?.map_err(failed)?;
+        configure_writer(&connection).map_err(failed)?;
         Ok(connection)
+    }
+
+    /// Opens a connection and reads the file's schema. The inner error is SQLite's.
+    fn connect(&self, flags: OpenFlags) -> Result<rusqlite::Result<Connection>, ConnectorError> {
+        let (path, flags) = self.confined(flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let connect = || {
+            let connection = Connection::open_with_flags(&path, flags)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+            // Functions named in a schema must not run on behalf of the file's author.
+            connection.pragma_update(None, "trusted_schema", false)?;
+            schema_version(&connection)?;
+            Ok(connection)
+        };
+        Ok(connect())
     }
 
     /// The path to open. If paths are restricted, links in the directory are resolved, and SQLite
@@ -220,6 +227,28 @@ impl Database {
             _ => ConnectorError::file(act, self.path.clone(), error),
         }
     }
+}
+
+/// Whether a writer was interrupted in a transaction that a reader may not roll back.
+fn needs_rollback(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
+}
+
+/// 0 until something has been created in the file.
+fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "schema_version", |row| row.get(0))
+}
+
+fn configure_writer(connection: &Connection) -> rusqlite::Result<()> {
+    if schema_version(connection)? == 0 {
+        // Readers then never wait for a load.
+        connection.pragma_update(None, "journal_mode", "wal")?;
+    }
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "temp_store", "file")?;
+    // Otherwise a table cannot be renamed while a view refers to the one it replaces.
+    connection.pragma_update(None, "legacy_alter_table", true)
 }
 
 /// A hash in hexadecimal that represents a table's name where it is not allowed. SQLite ignores the

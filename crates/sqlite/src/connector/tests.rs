@@ -377,6 +377,45 @@ async fn a_source_sees_one_moment_of_a_file_that_is_written() {
 }
 
 #[tokio::test]
+async fn what_a_killed_writer_left_is_rolled_back_before_a_file_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (live, killed) = (directory.path().join("live"), directory.path().join("killed"));
+    let writer = Connection::open(&live).unwrap();
+    writer
+        .execute_batch(
+            "PRAGMA journal_mode = delete; PRAGMA cache_size = 2;
+             CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT);
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+             INSERT INTO t SELECT i, hex(zeroblob(200)) FROM n;
+             BEGIN; UPDATE t SET s = 'half' WHERE id < 400",
+        )
+        .unwrap();
+    // The files as a kill in this transaction leaves them.
+    for suffix in ["", "-journal"] {
+        let file = |path: &Path| format!("{}{suffix}", path.display());
+        std::fs::copy(file(&live), file(&killed)).unwrap();
+    }
+    let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let refused = Connection::open_with_flags(&killed, read_only).unwrap();
+    let refused = refused.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+    assert!(refused.unwrap_err().to_string().contains("readonly"), "nothing is left to roll back");
+
+    let into = settings("t", WriteMode::Append);
+    assert!(destination(&killed).last_load(&into).await.unwrap().is_none());
+    assert_eq!(one::<i64>(&killed, "SELECT count(*) FROM t WHERE s = 'half'"), 0);
+    assert_eq!(one::<i64>(&killed, "SELECT count(*) FROM t"), 500);
+}
+
+#[tokio::test]
+async fn a_file_that_was_only_begun_gets_a_write_ahead_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("begun");
+    std::fs::write(&path, "").unwrap();
+    destination(&path).check().await.unwrap();
+    assert_eq!(one::<String>(&path, "PRAGMA journal_mode"), "wal");
+}
+
+#[tokio::test]
 async fn what_is_no_file_or_no_table_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let memory = source(Path::new(":memory:"));
