@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use forebay_base::backoff::Backoff;
 use forebay_base::process;
+use forebay_sdk::bridge::run_in_drop;
 use forebay_sdk::connector::{Claim, Result};
 use forebay_sdk::error::ConnectorError;
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::client::{Body, Server};
 use crate::columns::DURABLE;
@@ -212,19 +212,9 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         self.beating.abort();
         *self.held.ours_at.lock() = None;
-        let Ok(runtime) = Handle::try_current() else { return };
         let held = Arc::clone(&self.held);
-        let (send, done) = std::sync::mpsc::channel();
-        runtime.spawn(async move {
-            held.release().await;
-            // If nothing waits any more, the result is not needed.
-            send.send(()).unwrap_or_default();
-        });
-        // The next run then need not wait until this one is considered gone. On a single thread,
-        // nothing else could run meanwhile.
-        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            done.recv_timeout(GIVEN_BACK_WITHIN).unwrap_or_default();
-        }
+        // The next run then need not wait until this one is considered gone.
+        run_in_drop(GIVEN_BACK_WITHIN, async move { held.release().await });
     }
 }
 

@@ -14,7 +14,7 @@ use arrow::ipc::writer::StreamWriter;
 use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::values::write::Cells;
+use forebay_sdk::values::write::texts;
 use uuid::Uuid;
 
 use crate::client::Body;
@@ -146,19 +146,7 @@ fn to_sent(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     if !is_text(&column.wire) {
         return values(array, &column.wire).map_err(|error| refused(error.into()));
     }
-    let cells = Cells::new(array.as_ref(), column)?;
-    let mut builder = StringBuilder::new();
-    let mut text = Vec::new();
-    for row in 0..array.len() {
-        if cells.is_null(row) {
-            builder.append_null();
-            continue;
-        }
-        text.clear();
-        cells.text(row, &mut text);
-        builder.append_value(std::str::from_utf8(&text).map_err(|error| refused(error.into()))?);
-    }
-    Ok(Arc::new(builder.finish()))
+    Ok(Arc::new(texts(array, column)?))
 }
 
 fn values(array: &ArrayRef, wire: &Wire) -> Result<ArrayRef, ArrowError> {

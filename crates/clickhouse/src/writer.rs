@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use forebay_pgcopy::ContentHash;
 use forebay_pgcopy::column::schema;
 use forebay_sdk::batch::{Batch, DeadRow, Rows};
-use forebay_sdk::bridge::blocking;
+use forebay_sdk::bridge::Encoder;
 use forebay_sdk::cast::exact;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, UnitWriter};
 use forebay_sdk::error::ConnectorError;
@@ -41,8 +41,7 @@ pub(crate) struct Writer {
     pub(crate) unit: String,
     /// Differs whenever a unit is written.
     pub(crate) attempt: String,
-    /// What is moved to the encoding thread, and back.
-    encoding: Option<Encoding>,
+    encoder: Encoder<Encoding>,
     /// Number of rows received.
     came: u64,
     pub(crate) dead: Vec<DeadRow>,
@@ -73,29 +72,12 @@ impl Writer {
             load: load.clone(),
             unit: unit.to_owned(),
             attempt: uuid::Uuid::new_v4().simple().to_string(),
-            encoding: Some(encoding),
+            encoder: Encoder::new(encoding),
             came: 0,
             dead: Vec::new(),
             dead_rows: 0,
             is_staged: false,
         })
-    }
-
-    /// Encodes on a thread that may block. After an error the unit cannot be written any more.
-    async fn encode<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Encoding) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let begun = Instant::now();
-        let Some(mut encoding) = self.encoding.take() else { return Err(ConnectorError::Stopped) };
-        let (encoding, result) = blocking(move || {
-            let result = work(&mut encoding)?;
-            Ok((encoding, result))
-        })
-        .await?;
-        self.encoding = Some(encoding);
-        self.shared.context.phases.add(Phase::Encode, begun);
-        Ok(result)
     }
 
     /// Encodes the rows of a batch that can be stored.
@@ -106,7 +88,8 @@ impl Writer {
         // It covers the columns that are left out, too.
         let hash = hash.filter(|_| !shared.fitted.chosen.is_partial());
         let refused = self
-            .encode(move |encoding| {
+            .encoder
+            .run(&self.shared.context.phases, move |encoding| {
                 let records = conform(&shared, &records)?;
                 let mut refused = Refused::new();
                 let columns = records.columns().iter().zip(shared.columns());
@@ -169,10 +152,8 @@ impl Writer {
     async fn spill(&mut self) -> Result<()> {
         let settings = self.shared.server.settings();
         let (size, held) = (settings.block_size.bytes(), settings.buffer_size.bytes());
-        let is_full = self.encoding.as_ref().is_some_and(|encoding| {
-            let block = &encoding.block;
-            block.size >= size || block.held() >= held || block.rows >= BLOCK_ROWS_MAX
-        });
+        let block = &self.encoder.state()?.block;
+        let is_full = block.size >= size || block.held() >= held || block.rows >= BLOCK_ROWS_MAX;
         if !is_full {
             return Ok(());
         }
@@ -192,16 +173,17 @@ impl Writer {
     /// Ends the block, and begins the next one.
     pub(crate) async fn next_block(&mut self) -> Result<Body> {
         let shared = Arc::clone(&self.shared);
-        self.encode(move |encoding| {
-            let full = std::mem::replace(&mut encoding.block, block(&shared)?);
-            full.finish()
-        })
-        .await
+        self.encoder
+            .run(&self.shared.context.phases, move |encoding| {
+                let full = std::mem::replace(&mut encoding.block, block(&shared)?);
+                full.finish()
+            })
+            .await
     }
 
     /// The entry of what was written.
     pub(crate) fn entry(&self, entry: LedgerEntry) -> Result<LedgerEntry> {
-        let Some(encoding) = &self.encoding else { return Err(ConnectorError::Stopped) };
+        let encoding = self.encoder.state()?;
         let content = encoding.hasher.content();
         if content.rows != encoding.rows {
             // The hash that a source gave with a batch is of another number of rows.

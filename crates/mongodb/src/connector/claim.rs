@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use forebay_base::backoff::Backoff;
 use forebay_base::process;
+use forebay_sdk::bridge::run_in_drop;
 use forebay_sdk::connector::{Claim, Result};
 use forebay_sdk::error::ConnectorError;
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::connect::{Server, is_duplicate, refused};
 
@@ -107,21 +107,13 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         self.beating.abort();
         *self.held.ours_at.lock() = None;
-        let Ok(runtime) = Handle::try_current() else { return };
         let held = Arc::clone(&self.held);
-        let (send, done) = std::sync::mpsc::channel();
-        runtime.spawn(async move {
+        // The next run then need not wait until this one is considered gone.
+        run_in_drop(GIVEN_BACK_WITHIN, async move {
             if let Err(error) = held.collection.delete_one(held.mine()).await {
                 tracing::debug!(collection = held.key, %error, "could not release a claim");
             }
-            // If nothing waits any more, the result is not needed.
-            send.send(()).unwrap_or_default();
         });
-        // The next run then need not wait until this one is considered gone. On a single thread,
-        // nothing else could run meanwhile.
-        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            done.recv_timeout(GIVEN_BACK_WITHIN).unwrap_or_default();
-        }
     }
 }
 

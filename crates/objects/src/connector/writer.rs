@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use forebay_sdk::batch::{Batch, Rows};
-use forebay_sdk::bridge::blocking;
+use forebay_sdk::bridge::Encoder;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
@@ -23,8 +23,7 @@ pub(super) struct FileWriter {
     load: Load,
     /// Name of its file.
     name: String,
-    /// What is moved to the encoding thread, and back.
-    encoding: Option<Encoding>,
+    encoder: Encoder<Encoding>,
     file: Option<Box<dyn Staged>>,
     dead: DeadLetters,
 }
@@ -49,32 +48,15 @@ impl FileWriter {
             load: load.clone(),
             dead: DeadLetters::new(stem),
             name,
-            encoding: Some(encoding),
+            encoder: Encoder::new(encoding),
             file: None,
         })
-    }
-
-    /// Encodes on a thread that may block. After an error the unit cannot be written any more.
-    async fn encode(
-        &mut self,
-        work: impl FnOnce(&mut Encoding) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        let Some(mut encoding) = self.encoding.take() else { return Err(ConnectorError::Stopped) };
-        let encoding = blocking(move || {
-            work(&mut encoding)?;
-            Ok(encoding)
-        })
-        .await?;
-        self.encoding = Some(encoding);
-        self.shared.context.phases.add(Phase::Encode, begun);
-        Ok(())
     }
 
     /// Writes the encoded output.
     async fn flush(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let Some(encoding) = &mut self.encoding else { return Err(ConnectorError::Stopped) };
+        let encoding = self.encoder.state_mut()?;
         if encoding.out.is_empty() {
             return Ok(());
         }
@@ -104,28 +86,32 @@ impl UnitWriter for FileWriter {
         let (records, shared) = (records.clone(), Arc::clone(&self.shared));
         // It covers the columns that are left out, too.
         let hash = batch.hash.filter(|_| !shared.chosen.is_partial());
-        self.encode(move |encoding| {
-            let records = shared.conform(&records)?;
-            encoding.encode.write(&records, &mut encoding.out)?;
-            match hash {
-                Some(hash) => encoding.hasher.add_hashed(hash),
-                None => encoding.hasher.add(&records)?,
-            }
-            Ok(())
-        })
-        .await?;
+        self.encoder
+            .run(&self.shared.context.phases, move |encoding| {
+                let records = shared.conform(&records)?;
+                encoding.encode.write(&records, &mut encoding.out)?;
+                match hash {
+                    Some(hash) => encoding.hasher.add_hashed(hash),
+                    None => encoding.hasher.add(&records)?,
+                }
+                Ok(())
+            })
+            .await?;
         // Its share of the budget is released when the rows are encoded and written.
         self.flush().await
     }
 
     async fn commit(mut self: Box<Self>, entry: LedgerEntry) -> Result<LedgerEntry> {
-        let rows = self.encoding.as_ref().map_or(0, |encoding| encoding.hasher.content().rows);
+        let rows = self.encoder.state()?.hasher.content().rows;
         if rows > 0 {
-            self.encode(|encoding| encoding.encode.finish(&mut encoding.out)).await?;
+            self.encoder
+                .run(&self.shared.context.phases, |encoding| {
+                    encoding.encode.finish(&mut encoding.out)
+                })
+                .await?;
             self.flush().await?;
         }
-        let Some(encoding) = &self.encoding else { return Err(ConnectorError::Stopped) };
-        let content = encoding.hasher.content();
+        let content = self.encoder.state()?.hasher.content();
         let begun = Instant::now();
         let dead_rows = self.dead.rows();
         let dead = self.dead.publish().await?;

@@ -5,10 +5,9 @@
 
 use std::io::Write as _;
 
-use arrow::array::PrimitiveArray;
 use arrow::array::{
-    Array, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, RecordBatch,
-    StringArray,
+    Array, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, PrimitiveArray,
+    RecordBatch, StringArray, StringBuilder,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type,
@@ -63,6 +62,29 @@ pub enum Native<'a> {
     Bytes(&'a [u8]),
     /// None of these: use its text.
     Other,
+}
+
+/// A column's values as text.
+///
+/// # Errors
+/// The array is not of the column's own Arrow type.
+pub fn texts(array: &dyn Array, column: &Column) -> Result<StringArray, ConnectorError> {
+    let cells = Cells::new(array, column)?;
+    let mut builder = StringBuilder::new();
+    let mut text = Vec::new();
+    for row in 0..array.len() {
+        if cells.is_null(row) {
+            builder.append_null();
+            continue;
+        }
+        text.clear();
+        cells.text(row, &mut text);
+        let text = std::str::from_utf8(&text).map_err(|error| {
+            ConnectorError::data(format!("column {:?}", column.name), error.to_string())
+        })?;
+        builder.append_value(text);
+    }
+    Ok(builder.finish())
 }
 
 impl<'a> Cells<'a> {

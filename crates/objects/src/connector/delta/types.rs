@@ -14,14 +14,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray as _, StringBuilder, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray as _, new_null_array};
 use arrow::datatypes::DataType as Arrow;
 use delta_kernel::schema::{ArrayType, DataType, DecimalType, PrimitiveType, StructField};
 use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::cast::exact;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::values::read::Builder;
-use forebay_sdk::values::write::Cells;
+use forebay_sdk::values::write::texts;
 
 /// The type of Delta that stores a column.
 pub(super) fn stored(column: &Column) -> DataType {
@@ -97,20 +97,7 @@ pub(super) fn to_stored(
     if !is_text(column) {
         return exact(array, to).map_err(|found| unfit(column, found));
     }
-    let cells = Cells::new(array.as_ref(), column)?;
-    let mut builder = StringBuilder::new();
-    let mut text = Vec::new();
-    for row in 0..array.len() {
-        if cells.is_null(row) {
-            builder.append_null();
-            continue;
-        }
-        text.clear();
-        cells.text(row, &mut text);
-        let text = std::str::from_utf8(&text).map_err(|error| unfit(column, error.to_string()))?;
-        builder.append_value(text);
-    }
-    Ok(Arc::new(builder.finish()))
+    Ok(Arc::new(texts(array, column)?))
 }
 
 /// Values as a table has them, in the column's own Arrow type. The inverse of [`to_stored`].

@@ -12,7 +12,7 @@ use arrow::json::LineDelimitedWriter;
 use async_trait::async_trait;
 use delta_kernel_default_engine::stats::FileStatsAccumulator;
 use forebay_sdk::batch::{Batch, Rows};
-use forebay_sdk::bridge::blocking;
+use forebay_sdk::bridge::Encoder;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
@@ -44,8 +44,7 @@ pub(super) struct TableWriter {
     load: Load,
     /// Name of its file, without the ending.
     stem: String,
-    /// What is moved to the encoding thread, and back.
-    encoding: Option<Encoding>,
+    encoder: Encoder<Encoding>,
     file: Option<Box<dyn Staged>>,
     dead: DeadLetters,
 }
@@ -95,32 +94,15 @@ impl TableWriter {
             load: load.clone(),
             dead: DeadLetters::new(&stem),
             stem,
-            encoding: Some(encoding),
+            encoder: Encoder::new(encoding),
             file: None,
         })
-    }
-
-    /// Encodes on a thread that may block. After an error the unit cannot be written any more.
-    async fn encode<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Encoding) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let begun = Instant::now();
-        let Some(mut encoding) = self.encoding.take() else { return Err(ConnectorError::Stopped) };
-        let (encoding, result) = blocking(move || {
-            let result = work(&mut encoding)?;
-            Ok((encoding, result))
-        })
-        .await?;
-        self.encoding = Some(encoding);
-        self.shared.context.phases.add(Phase::Encode, begun);
-        Ok(result)
     }
 
     /// Writes the encoded output.
     async fn flush(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let Some(encoding) = &mut self.encoding else { return Err(ConnectorError::Stopped) };
+        let encoding = self.encoder.state_mut()?;
         if encoding.out.is_empty() {
             return Ok(());
         }
@@ -138,11 +120,11 @@ impl TableWriter {
 
     /// Completes the file and returns its record; `None` if there are no rows.
     async fn publish(&mut self) -> Result<Option<DataFile>> {
-        let rows = self.encoding.as_ref().map_or(0, |encoding| encoding.hasher.content().rows);
+        let rows = self.encoder.state()?.hasher.content().rows;
         if rows == 0 {
             return Ok(None);
         }
-        let stats = self.encode(Encoding::finish).await?;
+        let stats = self.encoder.run(&self.shared.context.phases, Encoding::finish).await?;
         self.flush().await?;
         let Some(file) = self.file.take() else { return Err(ConnectorError::Stopped) };
         let bytes = file.publish().await?;
@@ -283,16 +265,17 @@ impl UnitWriter for TableWriter {
         let (records, shared) = (records.clone(), Arc::clone(&self.shared));
         // It covers the columns that are left out, too.
         let hash = batch.hash.filter(|_| !shared.chosen.is_partial());
-        self.encode(move |encoding| {
-            let records = shared.conform(&records)?;
-            encoding.add(&records, &shared)?;
-            match hash {
-                Some(hash) => encoding.hasher.add_hashed(hash),
-                None => encoding.hasher.add(&records)?,
-            }
-            Ok(())
-        })
-        .await?;
+        self.encoder
+            .run(&self.shared.context.phases, move |encoding| {
+                let records = shared.conform(&records)?;
+                encoding.add(&records, &shared)?;
+                match hash {
+                    Some(hash) => encoding.hasher.add_hashed(hash),
+                    None => encoding.hasher.add(&records)?,
+                }
+                Ok(())
+            })
+            .await?;
         // Its share of the budget is released when the rows are encoded and written.
         self.flush().await
     }
@@ -301,8 +284,7 @@ impl UnitWriter for TableWriter {
         let begun = Instant::now();
         let dead = self.dead.publish().await?.map(|(name, _)| name);
         let file = self.publish().await?;
-        let Some(encoding) = &self.encoding else { return Err(ConnectorError::Stopped) };
-        let content = encoding.hasher.content();
+        let content = self.encoder.state()?.hasher.content();
         let hash = content.to_string();
         let entry = LedgerEntry { rows: content.rows, dead: self.dead.rows(), hash, ..entry };
         let committed = Committed::new(entry.clone(), file, dead);
