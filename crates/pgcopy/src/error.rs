@@ -61,7 +61,7 @@ pub enum CellError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The stream does not begin as binary COPY does.
+    /// The stream does not begin or end as binary COPY does.
     #[error("not a stream of binary COPY: {0}")]
     Header(&'static str),
     /// A tuple has more or fewer fields than there are columns.

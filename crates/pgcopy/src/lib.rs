@@ -9,6 +9,7 @@
 //! | [`catalog`] | from a type in a server's catalogue to its form on the wire |
 //! | `frame` | where a tuple ends, in bytes that are cut anywhere |
 //! | [`Splitter`] | whole tuples as they are, counted and hashed |
+//! | [`Unchecked`] | tuples as they are, for a receiver that checks them |
 //! | [`Decoder`] | binary COPY to Arrow |
 //! | [`Encoder`] | Arrow to binary COPY |
 //! | [`TypeName`] | the name of a type, parsed: one that may enter a statement |
@@ -35,6 +36,7 @@ mod split;
 pub mod text;
 mod time;
 mod type_name;
+mod unchecked;
 
 pub use column::{Column, UnfitType, Wire};
 pub use decode::Decoder;
@@ -45,3 +47,4 @@ pub use hash::ContentHash;
 pub use quote::quote_identifier;
 pub use split::{Splitter, hash_tuples};
 pub use type_name::TypeName;
+pub use unchecked::Unchecked;

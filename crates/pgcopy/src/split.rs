@@ -28,23 +28,17 @@ use crate::hash::ContentHash;
 pub struct Splitter {
     framer: Framer,
     hash: ContentHash,
-    is_hashing: bool,
 }
 
 struct Out<'a> {
     hash: &'a mut ContentHash,
-    is_hashing: bool,
     out: &'a mut Vec<u8>,
 }
 
 impl Sink for Out<'_> {
     #[inline]
     fn tuple(&mut self, _: u64, tuple: &[u8]) -> Result<(), DecodeError> {
-        if self.is_hashing {
-            self.hash.add(tuple);
-        } else {
-            self.hash.rows += 1;
-        }
+        self.hash.add(tuple);
         Ok(())
     }
 
@@ -57,13 +51,7 @@ impl Splitter {
     /// A splitter that expects the stream's header first.
     #[must_use]
     pub fn new() -> Self {
-        Self { framer: Framer::new(true, None), hash: ContentHash::default(), is_hashing: true }
-    }
-
-    /// A splitter that counts tuples and does not hash them: the sum of their hashes is 0.
-    #[must_use]
-    pub fn counting() -> Self {
-        Self { is_hashing: false, ..Self::new() }
+        Self { framer: Framer::new(true, None), hash: ContentHash::default() }
     }
 
     /// Takes bytes cut anywhere, and appends the tuples that are whole to `out`.
@@ -72,7 +60,7 @@ impl Splitter {
     /// The stream is not binary COPY, its tuples differ in their count of fields, or bytes follow the
     /// trailer. Nothing is taken after an error.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        self.framer.push(bytes, &mut Out { hash: &mut self.hash, is_hashing: self.is_hashing, out })
+        self.framer.push(bytes, &mut Out { hash: &mut self.hash, out })
     }
 
     /// The hash of the tuples since it was last taken.
@@ -130,28 +118,5 @@ pub fn hash_tuples(tuples: &[u8], columns: u16) -> Result<ContentHash, DecodeErr
 impl Default for Splitter {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::frame::{HEADER, TRAILER};
-
-    #[test]
-    fn a_splitter_that_counts_finds_the_same_tuples_and_no_hash() {
-        let stream =
-            [HEADER, &[0, 1, 0, 0, 0, 1, 7], &[0, 1, 255, 255, 255, 255], TRAILER].concat();
-        let (mut hashing, mut counting) = (Splitter::new(), Splitter::counting());
-        let (mut one, mut other) = (Vec::new(), Vec::new());
-        for piece in stream.chunks(5) {
-            hashing.push(piece, &mut one).unwrap();
-            counting.push(piece, &mut other).unwrap();
-        }
-        assert_eq!(one, other);
-        assert_ne!(hashing.take_hash().sum, 0);
-        assert_eq!(counting.take_hash(), ContentHash { rows: 2, sum: 0 });
-        assert_eq!(counting.rows(), 2);
-        counting.finish().unwrap();
     }
 }

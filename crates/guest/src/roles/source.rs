@@ -217,7 +217,7 @@ pub fn read(unit: u32) -> Result<(), types::Error> {
     let call = Call::new();
     // At most one batch waits: the limit on memory is that of the host.
     let (mut out, mut batches) = Outlet::below(1, call.context.clone());
-    out.hashed_by_receiver();
+    out.checked_by_receiver();
     let reading = async {
         let read = stream.read(unit, &mut out).await;
         drop(out);

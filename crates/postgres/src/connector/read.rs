@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter, Wire};
+use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter, Unchecked, Wire};
 use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Form, Result};
 use forebay_sdk::error::ConnectorError;
@@ -26,18 +26,21 @@ pub(super) struct Reading<'a> {
 
 /// Collects incoming rows into batches.
 enum Maker {
-    Tuples { splitter: Splitter, tuples: Vec<u8> },
+    Tuples {
+        splitter: Splitter,
+        tuples: Vec<u8>,
+    },
+    /// Tuples that the receiver checks.
+    Unchecked(Unchecked),
     Records(Box<Decoder>),
 }
 
 impl Maker {
-    fn new(reading: &Reading<'_>, needs_hash: bool) -> Self {
+    fn new(reading: &Reading<'_>, is_checked_later: bool) -> Self {
+        let tuples = Vec::with_capacity(reading.capacity());
         match reading.form {
-            Form::Tuples => {
-                let tuples = Vec::with_capacity(reading.capacity());
-                let splitter = if needs_hash { Splitter::new() } else { Splitter::counting() };
-                Self::Tuples { splitter, tuples }
-            }
+            Form::Tuples if is_checked_later => Self::Unchecked(Unchecked::new(tuples)),
+            Form::Tuples => Self::Tuples { splitter: Splitter::new(), tuples },
             Form::Records | Form::PlainRecords => {
                 Self::Records(Box::new(Decoder::new(reading.columns)))
             }
@@ -47,6 +50,7 @@ impl Maker {
     fn push(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         match self {
             Self::Tuples { splitter, tuples } => splitter.push(bytes, tuples),
+            Self::Unchecked(unchecked) => unchecked.push(bytes),
             Self::Records(decoder) => decoder.push(bytes),
         }
     }
@@ -54,6 +58,7 @@ impl Maker {
     fn size(&self) -> usize {
         match self {
             Self::Tuples { tuples, .. } => tuples.len(),
+            Self::Unchecked(unchecked) => unchecked.size(),
             Self::Records(decoder) => decoder.size(),
         }
     }
@@ -69,6 +74,11 @@ impl Maker {
                 let full = std::mem::replace(tuples, Vec::with_capacity(capacity));
                 Ok(Some((Rows::Tuples(Bytes::from(full), hash), hash)))
             }
+            Self::Unchecked(unchecked) => {
+                let full = unchecked.take(capacity);
+                let none = ContentHash::default();
+                Ok((!full.is_empty()).then(|| (Rows::Tuples(Bytes::from(full), none), none)))
+            }
             Self::Records(decoder) => {
                 if decoder.rows() == 0 {
                     return Ok(None);
@@ -79,12 +89,26 @@ impl Maker {
         }
     }
 
-    /// Whether the end was received.
-    fn finish(self) -> Result<(), DecodeError> {
-        match self {
-            Self::Tuples { splitter, .. } => splitter.finish(),
-            Self::Records(decoder) => decoder.finish().map(drop),
+    /// The last rows, if the end was received.
+    fn finish(mut self) -> Result<Option<(Rows, ContentHash)>, DecodeError> {
+        if let Self::Unchecked(unchecked) = &mut self {
+            unchecked.finish()?;
         }
+        let last = self.take(0)?;
+        match self {
+            Self::Tuples { splitter, .. } => splitter.finish()?,
+            Self::Unchecked(_) => {}
+            Self::Records(decoder) => drop(decoder.finish()?),
+        }
+        Ok(last)
+    }
+
+    /// Number of rows that were not sent yet; unknown if the receiver finds them.
+    fn rows(&mut self) -> Result<Option<u64>, DecodeError> {
+        if matches!(self, Self::Unchecked(_)) {
+            return Ok(None);
+        }
+        Ok(Some(self.take(0)?.map_or(0, |(_, hash)| hash.rows)))
     }
 }
 
@@ -104,14 +128,14 @@ impl Reading<'_> {
     }
 
     /// The error of a row with a text that is not valid in the database's encoding, or unknown to UTF-8.
-    fn unreadable(&self, row: u64, error: &tokio_postgres::Error) -> ConnectorError {
+    fn unreadable(&self, row: Option<u64>, error: &tokio_postgres::Error) -> ConnectorError {
         let has_text = |column: &&Column| {
             matches!(column.wire, Wire::Text | Wire::Jsonb | Wire::Opaque | Wire::Array { .. })
         };
         let names: Vec<&str> =
             self.columns.iter().filter(has_text).map(|column| column.name.as_str()).collect();
         ConnectorError::data(
-            format!("{}, row {row}", self.place),
+            row.map_or_else(|| self.place.clone(), |row| format!("{}, row {row}", self.place)),
             format!("a text in one of the columns {}: {}", names.join(", "), chain(error)),
         )
     }
@@ -124,7 +148,7 @@ impl Reading<'_> {
         let phases = std::sync::Arc::clone(&out.context().phases);
         phases.add(Phase::Query, asked);
         let mut rows = pin!(rows);
-        let mut maker = Maker::new(self, out.needs_hash());
+        let mut maker = Maker::new(self, out.is_checked_by_receiver());
         let broken =
             |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
         let mut fetching = Instant::now();
@@ -135,12 +159,12 @@ impl Reading<'_> {
                 Ok(None) => break,
                 Err(error) if is_of_encoding(&error) => {
                     // The server sends rows until one that it cannot convert.
-                    let left = maker.take(0).map_err(broken)?.map_or(0, |(_, hash)| hash.rows);
-                    return Err(self.unreadable(sent + left + 1, &error));
+                    let left = maker.rows().map_err(broken)?;
+                    return Err(self.unreadable(left.map(|left| sent + left + 1), &error));
                 }
                 Err(error) => return Err(refused(format!("read {}", self.place), error)),
             };
-            maker.push(&bytes).map_err(broken)?;
+            // Before the next message is added: only then it is known not to be the last one.
             if maker.size() >= self.batch_size {
                 phases.add(Phase::Fetch, fetching);
                 let decoding = Instant::now();
@@ -155,11 +179,12 @@ impl Reading<'_> {
                 }
                 fetching = Instant::now();
             }
+            maker.push(&bytes).map_err(broken)?;
         }
         phases.add(Phase::Fetch, fetching);
-        if let Some(batch) = maker.take(0).map_err(broken)? {
-            self.send(batch, out).await?;
+        match maker.finish().map_err(broken)? {
+            Some(batch) => self.send(batch, out).await,
+            None => Ok(()),
         }
-        maker.finish().map_err(broken)
     }
 }

@@ -98,8 +98,8 @@ pub struct Outlet {
     context: Context,
     /// Whether a transform receives the batches: the time that others wait for it is its own.
     is_below: bool,
-    /// Whether the content hash of tuples is used.
-    needs_hash: bool,
+    /// Whether the receiver finds the rows of tuples itself.
+    checks_later: bool,
 }
 
 impl Outlet {
@@ -111,7 +111,8 @@ impl Outlet {
         let packer = Packer::new(budget.compression)?;
         let unpacker = packer.as_ref().map(Unpacker::of).transpose()?;
         let (batches, receiver) = mpsc::channel(budget.queued_max);
-        let outlet = Self { batches, packer, budget, context, is_below: false, needs_hash: true };
+        let outlet =
+            Self { batches, packer, budget, context, is_below: false, checks_later: false };
         Ok((outlet, Inlet { batches: receiver, unpacker }))
     }
 
@@ -121,19 +122,19 @@ impl Outlet {
         let budget = Budget::new(bytes);
         let (batches, receiver) = mpsc::channel(budget.queued_max);
         let outlet =
-            Self { batches, packer: None, budget, context, is_below: true, needs_hash: true };
+            Self { batches, packer: None, budget, context, is_below: true, checks_later: false };
         (outlet, Inlet { batches: receiver, unpacker: None })
     }
 
-    /// Declares that the receiver computes the content hash of tuples itself, and ignores that of the source.
-    pub fn hashed_by_receiver(&mut self) {
-        self.needs_hash = false;
+    /// Declares that the receiver checks tuples, counts them and computes their content hash.
+    pub fn checked_by_receiver(&mut self) {
+        self.checks_later = true;
     }
 
-    /// Whether the content hash of tuples is used. Otherwise its sum may be 0; the number of rows is used always.
+    /// Whether the receiver checks tuples. A source then need not look at them; their content hash is ignored.
     #[must_use]
-    pub fn needs_hash(&self) -> bool {
-        self.needs_hash
+    pub fn is_checked_by_receiver(&self) -> bool {
+        self.checks_later
     }
 
     /// The run it belongs to.
