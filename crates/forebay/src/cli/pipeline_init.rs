@@ -2,7 +2,7 @@
 
 use forebay_pipeline::config::Name;
 
-use crate::exit::Exit;
+use crate::exit::{Coded, Exit};
 use crate::out;
 
 #[derive(clap::Args, Debug)]
@@ -60,6 +60,8 @@ enum End {
     Delta,
     /// ClickHouse.
     Clickhouse,
+    /// A running Forebay, which takes the changes of a PostgreSQL as events.
+    Forebay,
 }
 
 const POSTGRES: &str = "    host: 127.0.0.1
@@ -136,6 +138,11 @@ const FOREBAY: &str = "    url: http://127.0.0.1:8090
     # tls_ca_file: /etc/ssl/forebay.pem
 ";
 
+const TO_FOREBAY: &str = "    url: http://127.0.0.1:8090
+    key: ${FOREBAY_KEY}            # `forebay key new --name feed --scope read --scope append`
+    # tls_ca_file: /etc/ssl/forebay.pem
+";
+
 const FOREBAY_STREAMS: &str = "  streams:
     - name: collections/orders     # documents of a namespace
       sync_mode: incremental
@@ -160,6 +167,19 @@ const STREAMS: &str = "  streams:
       # tie_breaker_field: id      # distinguishes rows with the same cursor
       # partition_key: id          # its ranges are copied concurrently; a killed run continues with the rest
       # columns: [id, name]        # only these columns
+";
+
+/// Streams whose changes are followed.
+const FOLLOWED: &str = "  streams:
+    - name: public.orders
+      # into: orders_log           # name of the stream of events
+      sync_mode: cdc
+";
+
+const CHANGES: &str = "  write_mode: append               # every change is an event
+  schema_evolution:
+    new_column: fail               # add, fail
+    type_change: alter             # fail, alter
 ";
 
 const DESTINATION: &str =
@@ -194,10 +214,11 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Returns the source's connector, settings and streams.
-fn source(of: From) -> (&'static str, String) {
+fn source(of: From, is_followed: bool) -> (&'static str, String) {
     // Only PostgreSQL's tables have schemas.
     let qualified = STREAMS.replace("name: orders", "name: public.orders");
     let (name, config, streams) = match of {
+        From::Postgres if is_followed => ("postgres", POSTGRES.to_owned(), FOLLOWED),
         From::Postgres => ("postgres", POSTGRES.to_owned(), qualified.as_str()),
         From::Mongodb => ("mongodb", format!("{MONGODB}{FROM_MONGODB}"), STREAMS),
         From::Mysql => ("mysql", MYSQL.to_owned(), STREAMS),
@@ -222,17 +243,24 @@ fn destination(of: End) -> (&'static str, String) {
         End::Sqlite => ("sqlite", SQLITE.to_owned()),
         End::Delta => ("delta", FILES.to_owned()),
         End::Clickhouse => ("clickhouse", CLICKHOUSE.to_owned()),
+        End::Forebay => ("forebay", TO_FOREBAY.to_owned()),
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let (from, source) = source(args.from);
+    let takes_changes_alone = matches!(args.to, End::Forebay);
+    if takes_changes_alone && !matches!(args.from, From::Postgres) {
+        let wrong = "a Forebay takes the changes of a PostgreSQL alone; use `--from postgres`";
+        return Err(Coded::error(Exit::Usage, wrong));
+    }
+    let (from, source) = source(args.from, takes_changes_alone);
     let (to, destination) = destination(args.to);
+    let written = if takes_changes_alone { CHANGES } else { DESTINATION };
     let name = &args.name;
     out::line(format_args!(
         "# The source, the destination and the streams. `forebay pipeline schema` describes every field.\n\
          version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}{FENCE}\
-         destination:\n  use: {to}\n  config:\n{destination}{FENCE}{DESTINATION}\n{REST}"
+         destination:\n  use: {to}\n  config:\n{destination}{FENCE}{written}\n{REST}"
     ))?;
     Ok(Exit::Ok)
 }

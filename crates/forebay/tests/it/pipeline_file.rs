@@ -55,6 +55,7 @@ fn every_template_of_init_is_a_valid_file() {
     let from = ["postgres", "mysql", "parquet", "csv", "ndjson", "sqlite", "forebay", "http-json"];
     let to = ["postgres", "mongodb", "parquet", "csv", "ndjson", "sqlite", "delta", "clickhouse"];
     let pairs = from.map(|from| (from, "sqlite")).into_iter().chain(to.map(|to| ("csv", to)));
+    let pairs = pairs.chain([("postgres", "forebay")]);
     for (from, to) in pairs {
         let text = run_ok(&dir, &["pipeline", "init", "--from", from, "--to", to]);
         std::fs::write(dir.path().join("p.yaml"), text).unwrap();
