@@ -37,10 +37,10 @@ enum Maker {
 
 impl Maker {
     fn new(reading: &Reading<'_>, is_checked_later: bool) -> Self {
-        let tuples = Vec::with_capacity(reading.capacity());
+        let tuples = || Vec::with_capacity(reading.capacity());
         match reading.form {
-            Form::Tuples if is_checked_later => Self::Unchecked(Unchecked::new(tuples)),
-            Form::Tuples => Self::Tuples { splitter: Splitter::new(), tuples },
+            Form::Tuples if is_checked_later => Self::Unchecked(Unchecked::new(tuples())),
+            Form::Tuples => Self::Tuples { splitter: Splitter::new(), tuples: tuples() },
             Form::Records | Form::PlainRecords => {
                 Self::Records(Box::new(Decoder::new(reading.columns)))
             }
