@@ -1,6 +1,7 @@
 //! Access to buckets: which server, which keys, and which limits on time.
 //!
-//! Keys, in order of precedence: those given explicitly; those of a profile that was asked for;
+//! Keys, in order of precedence: those given explicitly; those of a profile that was asked for (stored in it, or
+//! printed by its `credential_process`);
 //! those of the environment; those of the profile that the environment names; and, only with an
 //! environment, what `object_store` obtains itself: by a web identity, from the container, or from
 //! the machine. Without an environment and without keys requests are not signed.
@@ -19,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::endpoint::Endpoint;
 use crate::environment::Environment;
 use crate::error::{ConfigError, Failure};
-use crate::profile::Profile;
+use crate::profile::{KeySource, Profile};
 use crate::requests::Requests;
 use crate::settings::{Addressing, Keys, REGION, Settings};
 
@@ -83,10 +84,11 @@ impl Access {
             builder = environment.apply(builder, keys.is_none());
         }
         builder = match keys {
-            Some(Keys { id, secret, token }) => {
+            Some(KeySource::Keys(Keys { id, secret, token })) => {
                 let keyed = builder.with_access_key_id(id).with_secret_access_key(secret);
                 token.into_iter().fold(keyed, AmazonS3Builder::with_token)
             }
+            Some(KeySource::Program(program)) => builder.with_credentials(program),
             None => builder.with_skip_signature(environment.is_none()),
         };
         let profile = settings.profile.as_ref().or(named.as_ref());
@@ -121,6 +123,14 @@ impl Access {
     #[must_use]
     pub fn with_checksums(self) -> Self {
         Self { builder: self.builder.with_checksum_algorithm(Checksum::SHA256), ..self }
+    }
+
+    /// The same with another maximum time of a request with its body, for callers that wait for small ones.
+    #[must_use]
+    pub fn with_request_limit(self, limit: Duration) -> Self {
+        let key = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+        let limit = format!("{} seconds", limit.as_secs().max(1));
+        Self { builder: self.builder.with_config(key, limit), ..self }
     }
 
     /// The settings of a bucket's client, and the URL of the bucket without a slash at its end.
@@ -206,9 +216,9 @@ fn keys(
     settings: &Settings,
     environment: Option<&Environment>,
     named: Option<&Profile>,
-) -> Result<Option<Keys>, ConfigError> {
+) -> Result<Option<KeySource>, ConfigError> {
     if let Some(keys) = &settings.keys {
-        return Ok(Some(keys.clone()));
+        return Ok(Some(KeySource::Keys(keys.clone())));
     }
     if let Some(profile) = &settings.profile {
         return profile.required_keys().map(Some);
@@ -216,7 +226,7 @@ fn keys(
     if environment.is_some_and(Environment::has_keys) {
         return Ok(None);
     }
-    Ok(named.and_then(|profile| profile.keys.clone()))
+    Ok(named.and_then(Profile::key_source))
 }
 
 /// A builder with limits on the time of requests and of their retries.

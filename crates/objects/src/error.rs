@@ -93,9 +93,8 @@ pub enum ConfigError {
     },
     /// The profile was asked for and gets its keys in a way that is not supported.
     #[error(
-        "profile {name:?} gets its keys by {way}, which is not supported; set them in the \
-         environment with eval \"$(aws configure export-credentials --profile {name} --format \
-         env)\" and omit the profile"
+        "profile {name:?} gets its keys by {way}, which is not supported; use a profile with \
+         credential_process = aws configure export-credentials --profile {name}"
     )]
     OtherKeys {
         /// Its name.

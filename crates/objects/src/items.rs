@@ -2,12 +2,14 @@
 //!
 //! Invariant: nothing is read into memory without a limit.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::{Error, GetResult, ObjectStoreExt as _};
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Version};
 use crate::error::{Class, Failure};
 
 /// An object, as a server describes it.
@@ -62,6 +64,34 @@ impl Bucket {
     ) -> Result<Option<BoxStream<'static, Result<Bytes, Failure>>>, Failure> {
         let found = self.get(name).await?;
         Ok(found.map(|found| found.into_stream().map_err(Failure::from).boxed()))
+    }
+
+    /// Reads an object of at most `size_max` bytes with its version; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn load(
+        &self,
+        name: &str,
+        size_max: u64,
+    ) -> Result<Option<(Bytes, Version)>, Failure> {
+        let Some(found) = self.get(name).await? else { return Ok(None) };
+        let size = found.meta.size;
+        if size > size_max {
+            let reason = format!("it has {size} bytes, more than {size_max}");
+            return Err(Failure::new(Class::Refused, reason));
+        }
+        let version =
+            Version { tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        Ok(Some((found.bytes().await?, version)))
+    }
+
+    /// Reads a range of an object.
+    ///
+    /// # Errors
+    /// [`Class::Missing`]: there is no such object. Otherwise the request failed, or the object is shorter.
+    pub async fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, Failure> {
+        Ok(self.store().get_range(&self.key(name), range).await?)
     }
 
     async fn get(&self, name: &str) -> Result<Option<GetResult>, Failure> {
@@ -128,6 +158,16 @@ mod tests {
             assert_eq!(bucket.read("d/c", 3).await.unwrap().unwrap(), "d/c");
             assert!(bucket.read("d/c", 2).await.is_err());
             assert_eq!(bucket.read("x", 1).await.unwrap(), None);
+            let (loaded, version) = bucket.load("d/c", 3).await.unwrap().unwrap();
+            assert_eq!(loaded, "d/c");
+            bucket.replace(&bucket.key("d/c"), b"d/c".to_vec(), Some(&version)).await.unwrap();
+            assert_eq!(bucket.read_range("d/c", 1..3).await.unwrap(), "/c");
+            let missing = bucket.read_range("x", 0..1).await.unwrap_err();
+            assert_eq!(missing.class(), Class::Missing);
+            assert!(
+                bucket.load("d/c", 2).await.is_err()
+                    && bucket.load("x", 1).await.unwrap().is_none()
+            );
             let pieces = bucket.pieces("a").await.unwrap().unwrap();
             let pieces: Vec<Bytes> = pieces.try_collect().await.unwrap();
             assert_eq!(pieces.concat(), b"a");

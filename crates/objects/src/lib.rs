@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `address` | `s3://BUCKET/KEY` and local paths |
 //! | `environment` | variables and home directory, as the program hands them over |
-//! | `profile` | named profiles in `~/.aws` |
+//! | `profile`, `process` | named profiles in `~/.aws`, and the programs that print keys for them |
 //! | `settings`, `endpoint` | what is set explicitly, and the URL of a server |
 //! | `access` | the chain of credentials; opens buckets |
 //! | `bucket`, `upload` | conditional and atomic writes |
@@ -47,6 +47,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod items;
+mod process;
 mod profile;
 mod requests;
 mod settings;

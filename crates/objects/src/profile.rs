@@ -1,22 +1,35 @@
 //! Named profiles, as the AWS command line keeps them in `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Only keys stored in the profile are used. If a profile gets its keys in another way, by a role,
-//! a sign-on or a program, the error names that way, which is not supported. No message has a
-//! secret.
+//! A profile has its keys, or names a program that prints them ([`process`](crate::process)). If it gets them in
+//! another way, by a role or a sign-on, the error names that way, and how such a program does it. No message has
+//! a secret.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::environment::Environment;
 use crate::error::ConfigError;
+use crate::process::ProcessKeys;
 use crate::settings::Keys;
+
+/// Where keys come from.
+#[derive(Debug, Clone)]
+pub(crate) enum KeySource {
+    /// They are known.
+    Keys(Keys),
+    /// A program prints them.
+    Program(Arc<ProcessKeys>),
+}
 
 /// The content of a profile.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Profile {
     name: String,
     pub(crate) keys: Option<Keys>,
+    /// The program that prints keys, if none are stored.
+    program: Option<String>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
     /// The setting that would lead to keys, but is not supported.
@@ -26,14 +39,8 @@ pub struct Profile {
 }
 
 /// Settings by which a profile gets its keys if they are not stored.
-const OTHER_WAYS: [&str; 6] = [
-    "role_arn",
-    "credential_process",
-    "sso_session",
-    "sso_start_url",
-    "web_identity_token_file",
-    "login_session",
-];
+const OTHER_WAYS: [&str; 5] =
+    ["role_arn", "sso_session", "sso_start_url", "web_identity_token_file", "login_session"];
 
 impl Profile {
     /// Reads a profile from the files of the user. Blocks on disk.
@@ -96,6 +103,7 @@ impl Profile {
         Ok(Some(Self {
             name: name.to_owned(),
             keys,
+            program: of("credential_process"),
             region: of("region"),
             endpoint: of("endpoint_url"),
             other_way: OTHER_WAYS.into_iter().find(|way| of(way).is_some()),
@@ -103,9 +111,18 @@ impl Profile {
         }))
     }
 
+    /// The keys of the profile, or the program that prints them; `None` if it has neither.
+    pub(crate) fn key_source(&self) -> Option<KeySource> {
+        if let Some(keys) = &self.keys {
+            return Some(KeySource::Keys(keys.clone()));
+        }
+        let program = ProcessKeys::new(&self.name, self.program.as_deref()?)?;
+        Some(KeySource::Program(Arc::new(program)))
+    }
+
     /// The keys of a profile that was asked for.
-    pub(crate) fn required_keys(&self) -> Result<Keys, ConfigError> {
-        self.keys.clone().ok_or_else(|| {
+    pub(crate) fn required_keys(&self) -> Result<KeySource, ConfigError> {
+        self.key_source().ok_or_else(|| {
             let name = self.name.clone();
             match self.other_way {
                 Some(way) => ConfigError::OtherKeys { name, way },
@@ -229,7 +246,14 @@ region = not-of-a-profile
 [profile \"two words\"]
 role_arn = arn:aws:iam::1:role/x
 [profile empty]
+[profile program]
+credential_process = /opt/keys --json
+sso_session = x
 ";
+
+    fn work_keys() -> Result<KeySource, ConfigError> {
+        find("work").required_keys()
+    }
 
     fn find(name: &str) -> Profile {
         Profile::find(name, CREDENTIALS, CONFIG).unwrap().unwrap()
@@ -257,6 +281,8 @@ role_arn = arn:aws:iam::1:role/x
         assert_eq!(half.to_string(), "profile \"half\" has no aws_secret_access_key");
         let message = find("two words").required_keys().unwrap_err().to_string();
         assert!(message.contains("by role_arn"), "{message}");
+        assert!(matches!(find("program").required_keys(), Ok(KeySource::Program(_))));
+        assert!(matches!(work_keys(), Ok(KeySource::Keys(_))));
         let message = find("empty").required_keys().unwrap_err().to_string();
         assert!(message.contains("neither"), "{message}");
         assert_eq!(format!("{:?}", find("work")), "Profile { name: \"work\", .. }");
