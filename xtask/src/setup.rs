@@ -71,6 +71,7 @@ fn check() {
     }
     crate::valkey::install();
     crate::ferretdb::install();
+    crate::versitygw::install();
 }
 
 /// The browser that visits hostile pages, and its package.

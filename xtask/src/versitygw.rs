@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::root;
+use crate::command::{root, say};
+use crate::setup::tools;
 
 /// The module.
 const MODULE: &str = "github.com/versity/versitygw";
@@ -14,6 +15,18 @@ const VERSION: &str = "v1.8.0";
 /// Where the benchmarks keep it.
 pub(crate) fn peer() -> PathBuf {
     root().join("target/peers/versitygw-1.8.0")
+}
+
+/// Builds the one that tests start if it does not exist; prints why if that is not possible.
+pub(crate) fn install() {
+    let path = tools().join("versitygw");
+    if path.is_file() {
+        return;
+    }
+    say(format_args!("building versitygw {VERSION} into {}; this is done once", path.display()));
+    if let Err(error) = crate::command::run(&mut build_into(&tools())) {
+        say(format_args!("{error:#}: tests of blobs in object storage will be skipped"));
+    }
 }
 
 /// The command that builds it into a directory.

@@ -15,7 +15,16 @@ pub enum Fate {
     CutBody,
     /// Nothing of it is passed on. The connection of the client ends.
     Lose,
+    /// Nothing of it is passed on. It is answered with 503.
+    Busy,
+    /// It is passed on. Half of the body of its answer is, and the connection of the client ends.
+    CutAnswer,
+    /// It is passed on. A bit in the middle of the body of its answer is changed.
+    AlterAnswer,
 }
+
+/// What [`Fate::Busy`] answers.
+const BUSY: &[u8] = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n";
 
 /// A proxy in front of a server on this machine, for requests and answers with a `Content-Length`.
 #[derive(Debug)]
@@ -62,24 +71,38 @@ fn serve(client: &TcpStream, to: u16, fate: &dyn Fn(&str, &[u8]) -> Fate) {
         let mut answers = BufReader::new(&server);
         while let Some((head, body)) = message(&mut requests)? {
             let fate = fate(&head, &body);
+            let mut client = client;
             match fate {
                 Fate::Lose => break,
+                Fate::Busy => {
+                    client.write_all(BUSY)?;
+                    continue;
+                }
                 Fate::CutBody => {
                     (&server).write_all(head.as_bytes())?;
                     (&server).write_all(body.get(..body.len() / 2).unwrap_or_default())?;
                     break;
                 }
-                Fate::Pass | Fate::LoseAnswer => {
+                Fate::Pass | Fate::LoseAnswer | Fate::CutAnswer | Fate::AlterAnswer => {
                     (&server).write_all(head.as_bytes())?;
                     (&server).write_all(&body)?;
                 }
             }
-            let Some((head, body)) = message(&mut answers)? else { break };
+            let Some((head, mut body)) = message(&mut answers)? else { break };
             if fate == Fate::LoseAnswer {
                 break;
             }
-            let mut client = client;
             client.write_all(head.as_bytes())?;
+            let half = body.len() / 2;
+            if fate == Fate::CutAnswer {
+                client.write_all(body.get(..half).unwrap_or_default())?;
+                break;
+            }
+            if fate == Fate::AlterAnswer
+                && let Some(byte) = body.get_mut(half)
+            {
+                *byte ^= 1;
+            }
             client.write_all(&body)?;
         }
         server.shutdown(Shutdown::Both)

@@ -17,12 +17,14 @@ mod ferret;
 mod http_proxy;
 mod mariadb;
 mod postgres;
+mod versity;
 
 pub use clickhouse::ClickHouse;
 pub use ferret::Ferret;
 pub use http_proxy::{Fate, HttpProxy};
 pub use mariadb::MariaDb;
 pub use postgres::Postgres;
+pub use versity::Versity;
 
 /// Reports that a test is skipped.
 ///
