@@ -21,6 +21,7 @@ use bytes::Bytes;
 use forebay_base::checksum::crc32c;
 use forebay_base::fs::File;
 
+use crate::blobs::RemoteBlob;
 use crate::digest::Digest;
 
 /// Bytes covered by one checksum.
@@ -31,7 +32,7 @@ const BLOCKS_PER_READ: u64 = 8;
 /// Precedes the last checksum of a file whose checksums depend on the blob.
 const MARK: [u8; 4] = *b"FBB2";
 /// Size of the mark and of the checksum after it.
-const TRAILER_SIZE: usize = 8;
+pub(crate) const TRAILER_SIZE: usize = 8;
 
 /// Computes what a checksum is combined with to depend on the blob, and on a number.
 fn binding(digest: Digest, number: u64) -> u32 {
@@ -42,7 +43,7 @@ fn binding(digest: Digest, number: u64) -> u32 {
     crc32c(&bytes)
 }
 
-fn trailer(digest: Digest, size: u64) -> [u8; TRAILER_SIZE] {
+pub(crate) fn trailer(digest: Digest, size: u64) -> [u8; TRAILER_SIZE] {
     let mut trailer = [0; TRAILER_SIZE];
     let (mark, checksum) = trailer.split_at_mut(MARK.len());
     mark.copy_from_slice(&MARK);
@@ -63,10 +64,60 @@ pub(crate) fn file_end(digest: Digest, size: u64, checksums: &[u32]) -> Vec<u8> 
     end
 }
 
+/// Returns the blob file of bytes that are in memory.
+pub(crate) fn encode(digest: Digest, bytes: &[u8]) -> Vec<u8> {
+    let checksums: Vec<u32> = bytes.chunks(BLOCK_SIZE).map(crc32c).collect();
+    let end = file_end(digest, bytes.len() as u64, &checksums);
+    [bytes, &end].concat()
+}
+
+/// Compares whole blocks of a blob with their checksums.
+///
+/// * `first`: number of the first block.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`]: a block does not match. The message gives its offset.
+pub(crate) fn verify_blocks(
+    digest: Digest,
+    first: u64,
+    bytes: &[u8],
+    checksums: &[u8],
+) -> io::Result<()> {
+    check_blocks(Some(digest), first, bytes, checksums)
+}
+
+fn check_blocks(
+    digest: Option<Digest>,
+    first: u64,
+    bytes: &[u8],
+    checksums: &[u8],
+) -> io::Result<()> {
+    for ((number, block), stored) in
+        (first..).zip(bytes.chunks(BLOCK_SIZE)).zip(checksums.chunks_exact(4))
+    {
+        let binding = digest.map_or(0, |digest| binding(digest, number));
+        if (crc32c(block) ^ binding).to_le_bytes() != *stored {
+            let place = number * BLOCK_SIZE as u64;
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the block at byte {place} does not match its checksum"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Where a blob file is.
+#[derive(Debug, Clone)]
+enum Place {
+    File(Arc<dyn File>),
+    Remote(Arc<RemoteBlob>),
+}
+
 /// Reads ranges of a blob file and checks every block.
 #[derive(Debug, Clone)]
 pub struct BlockReader {
-    file: Arc<dyn File>,
+    place: Place,
     size: u64,
     /// The blob on which the checksums depend; `None` in files of version 1.
     digest: Option<Digest>,
@@ -83,7 +134,7 @@ impl BlockReader {
         let found = file.len()?;
         let version_1 = size + 4 * size.div_ceil(BLOCK_SIZE as u64);
         if found == version_1 {
-            return Ok(Self { file, size, digest: None });
+            return Ok(Self { place: Place::File(file), size, digest: None });
         }
         let expected = version_1 + TRAILER_SIZE as u64;
         if found != expected {
@@ -94,7 +145,32 @@ impl BlockReader {
         if end != trailer(digest, size) {
             return invalid("the end of the blob file is damaged, or that of another".to_owned());
         }
-        Ok(Self { file, size, digest: Some(digest) })
+        Ok(Self { place: Place::File(file), size, digest: Some(digest) })
+    }
+
+    /// Reads the blob of `size` bytes in a pack. Nothing is requested yet.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`]: the index of packs has another size for this digest.
+    pub(crate) fn remote(blob: RemoteBlob, size: u64, digest: Digest) -> io::Result<Self> {
+        let found = blob.size();
+        if found != size {
+            let text = format!("the blob in {} has {found} bytes, expected {size}", blob.name());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(Self { place: Place::Remote(Arc::new(blob)), size, digest: Some(digest) })
+    }
+
+    /// Reads all of a blob of `size` bytes into memory.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_all(&self, size: u64) -> io::Result<Bytes> {
+        let mut bytes = bytes::BytesMut::with_capacity(to_size(size));
+        while (bytes.len() as u64) < size {
+            bytes.extend_from_slice(&self.read(bytes.len() as u64, size)?);
+        }
+        Ok(bytes.freeze())
     }
 
     /// Reads some of the bytes from `start` on, up to `end`. The result is empty only if the range
@@ -110,26 +186,46 @@ impl BlockReader {
         let block_size = BLOCK_SIZE as u64;
         let first = start / block_size;
         let last = ((end - 1) / block_size).min(first + BLOCKS_PER_READ - 1);
+        let bytes = match (self.read_blocks(first, last), &self.place) {
+            // The cache may be damaged: what it had is requested again.
+            (Err(error), Place::Remote(blob))
+                if error.kind() == io::ErrorKind::InvalidData && self.doubt(blob, first, last) =>
+            {
+                self.read_blocks(first, last)?
+            }
+            (read, _) => read?,
+        };
+        let (from, to) = (first * block_size, ((last + 1) * block_size).min(self.size));
+        Ok(bytes.slice(to_size(start - from)..to_size(end.min(to) - from)))
+    }
+
+    /// Reads whole blocks and checks them.
+    fn read_blocks(&self, first: u64, last: u64) -> io::Result<Bytes> {
+        let block_size = BLOCK_SIZE as u64;
         let from = first * block_size;
         let to = ((last + 1) * block_size).min(self.size);
         let mut bytes = vec![0; to_size(to - from)];
-        self.file.read_exact_at(&mut bytes, from)?;
+        self.read_exact_at(&mut bytes, from)?;
         let mut checksums = vec![0; to_size((last - first + 1) * 4)];
-        self.file.read_exact_at(&mut checksums, self.size + first * 4)?;
-        for ((number, block), stored) in
-            (first..).zip(bytes.chunks(BLOCK_SIZE)).zip(checksums.chunks_exact(4))
-        {
-            let binding = self.digest.map_or(0, |digest| binding(digest, number));
-            if (crc32c(block) ^ binding).to_le_bytes() != *stored {
-                let place = number * block_size;
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("the block at byte {place} does not match its checksum"),
-                ));
-            }
+        self.read_exact_at(&mut checksums, self.size + first * 4)?;
+        check_blocks(self.digest, first, &bytes, &checksums)?;
+        Ok(Bytes::from(bytes))
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        match &self.place {
+            Place::File(file) => file.read_exact_at(buf, at),
+            Place::Remote(blob) => blob.read_exact_at(buf, at),
         }
-        let bytes = Bytes::from(bytes);
-        Ok(bytes.slice(to_size(start - from)..to_size(end.min(to) - from)))
+    }
+
+    /// Drops what the cache has of these blocks and their checksums. Returns whether it had any.
+    fn doubt(&self, blob: &RemoteBlob, first: u64, last: u64) -> bool {
+        let from = first * BLOCK_SIZE as u64;
+        let to = ((last + 1) * BLOCK_SIZE as u64).min(self.size);
+        let blocks = blob.doubt(from, to - from);
+        let checksums = blob.doubt(self.size + first * 4, (last - first + 1) * 4);
+        blocks || checksums
     }
 }
 

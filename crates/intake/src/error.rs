@@ -7,6 +7,8 @@ use forebay_sink::ReadError;
 use rusqlite::ErrorCode;
 
 use crate::attributes::AttributeError;
+use crate::blobs::RemoteError;
+use crate::blobs::storage::StorageError;
 use crate::documents::forward::MemoryError;
 use crate::documents::query::QueryError;
 use crate::format::DecodeError;
@@ -99,6 +101,18 @@ pub enum OpenError {
     /// The search index could not be read.
     #[error("could not check the search index")]
     Search(#[source] CatalogueError),
+    /// The object storage with blobs cannot be used.
+    #[error("cannot use the object storage that has the bytes of files")]
+    ObjectStorage(#[source] RemoteError),
+    /// Blobs are in a bucket that is not configured any more.
+    #[error(
+        "the bytes of files are in {url}, which is not configured; set intake.blobs or \
+         intake.blobs_from to it"
+    )]
+    BlobsElsewhere {
+        /// Where they are.
+        url: String,
+    },
     /// The log could not be replayed into the views.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
@@ -408,6 +422,15 @@ pub enum IntakeError {
     /// The document database could not be opened for reading.
     #[error("could not open the document database for reading")]
     OpenDocuments(#[source] forebay_sink::OpenError),
+    /// The packs in object storage could not be kept up.
+    #[error("could not free space in object storage")]
+    ObjectStorage(#[source] RemoteError),
+    /// Another process uses the object storage with a copy of this directory.
+    #[error("no files can be stored: {reason}; stop one of the two")]
+    Fenced {
+        /// Where.
+        reason: String,
+    },
     /// A query of the document database failed.
     #[error("could not query the document database")]
     Ask(#[source] forebay_sink::ReadError),
@@ -499,6 +522,7 @@ impl IntakeError {
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),
             Self::Blob { source, .. } if space::passes(source) => Some(Shortage::Passing),
+            Self::Blob { source, .. } if StorageError::passes(source) => Some(Shortage::Passing),
             Self::Upload(error) => error.shortage(),
             _ => None,
         }

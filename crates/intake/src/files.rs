@@ -19,6 +19,7 @@ use forebay_log::{AppendError, Appended, Lsn};
 use crate::answer::{file_url, id_text, put_json};
 use crate::attributes::Attributes;
 use crate::blob::Staging;
+use crate::blobs::Pinned;
 use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::classify::Category;
 use crate::digest::Digest;
@@ -179,7 +180,7 @@ enum Step {
     Crowded,
     /// The name that the file is made of is another file by now.
     Gone,
-    /// The staged bytes need their final name first.
+    /// The blob store has to take the bytes first.
     Keep,
     /// The log's buffer is full.
     Full,
@@ -251,15 +252,15 @@ impl Shared {
         self.check_space()?;
         self.check_views()?;
         let is_stored = bytes.is_none();
-        let (packed, mut staged) = match bytes {
-            Some(NewBytes::Packed(bytes)) => (Some(bytes), None),
-            Some(NewBytes::Staged(staging)) => (None, Some(staging)),
-            None => (None, None),
+        // Bytes for the log, and others, which the blob store has to take first.
+        let (packed, mut unkept) = match bytes {
+            Some(NewBytes::Packed(bytes)) if !self.blobs.takes(bytes.len()) => (Some(bytes), None),
+            other => (None, other),
         };
         let mut pinned = Pinned::none(self);
         let mut asked = None;
         loop {
-            let kept = staged.is_none() && packed.is_none() && !is_stored;
+            let kept = unkept.is_none() && packed.is_none() && !is_stored;
             let step = self.step(&new, packed.as_deref(), kept, asked.take())?;
             match step {
                 Step::Ask { name, blob, origin, generation } => {
@@ -270,9 +271,10 @@ impl Shared {
                 Step::Gone => return Ok(None),
                 Step::Keep if is_stored => return Ok(None),
                 Step::Keep => {
-                    if let Some(staging) = staged.take() {
+                    if let Some(bytes) = unkept.take() {
                         pinned.pin(new.digest);
-                        Box::pin(self.keep(staging, new.digest)).await?;
+                        pinned.keeps();
+                        Box::pin(self.keep(bytes, new.digest, new.size)).await?;
                     }
                 }
                 Step::Full => {
@@ -288,7 +290,7 @@ impl Shared {
                     return Err(error);
                 }
                 Step::Appended(put, end) => {
-                    drop(pinned);
+                    pinned.named();
                     self.committed(end).await?;
                     return Ok(Some(put));
                 }
@@ -501,45 +503,5 @@ impl Shared {
             _ => None,
         };
         Ok(Asked { generation, name, blob, is_blob_asked, origin })
-    }
-
-    /// Gives staged bytes their final name, but not during a removal.
-    async fn keep(self: &Arc<Self>, staging: Staging, digest: Digest) -> Result<(), IntakeError> {
-        let shared = self.clone();
-        let kept = forebay_base::blocking::spawn(move || {
-            let _no_removal = shared.reclaim.lock();
-            staging.keep(digest)
-        });
-        kept.await
-            .map_err(std::io::Error::other)
-            .and_then(|kept| kept)
-            .map_err(|source| IntakeError::Blob { act: "keep", source })
-    }
-}
-
-/// Keeps one digest pinned until dropped.
-struct Pinned<'a> {
-    shared: &'a Shared,
-    digest: Option<Digest>,
-}
-
-impl<'a> Pinned<'a> {
-    fn none(shared: &'a Shared) -> Self {
-        Self { shared, digest: None }
-    }
-
-    fn pin(&mut self, digest: Digest) {
-        if self.digest.is_none() {
-            self.shared.pending.lock().pin(digest);
-            self.digest = Some(digest);
-        }
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        if let Some(digest) = self.digest {
-            self.shared.pending.lock().unpin(digest);
-        }
     }
 }

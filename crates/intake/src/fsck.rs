@@ -25,6 +25,8 @@ use self::catalogue::{Reference, Stored, damage};
 use self::documents::{Documents, Known};
 use crate::apply::replay;
 use crate::blob::BlobStore;
+use crate::blobs::storage::ObjectStorage;
+use crate::blobs::{self, RemoteCheck};
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue, CatalogueReader};
 use crate::digest::Digest;
@@ -102,13 +104,28 @@ pub struct FsckReport {
     pub findings: Vec<Finding>,
 }
 
-/// Checks the intake in `dir`.
+/// Checks the intake in `dir`, all of whose blobs are on this machine.
 ///
 /// # Errors
 /// [`OpenError::Locked`]: a server has it open. Others: it could not be read at all.
 pub fn fsck(
     dir: &Path,
     fs: Arc<dyn FileSystem>,
+    progress: impl FnMut(FsckProgress),
+) -> Result<FsckReport, OpenError> {
+    fsck_with(dir, fs, None, progress)
+}
+
+/// Checks the intake in `dir`, and its blobs in object storage.
+///
+/// * `storage`: where they are; `None` if all are on this machine.
+///
+/// # Errors
+/// As [`fsck`]. [`OpenError::BlobsElsewhere`]: some are in object storage.
+pub fn fsck_with(
+    dir: &Path,
+    fs: Arc<dyn FileSystem>,
+    storage: Option<Arc<dyn ObjectStorage>>,
     mut progress: impl FnMut(FsckProgress),
 ) -> Result<FsckReport, OpenError> {
     let prepare = |path: &Path| {
@@ -128,8 +145,18 @@ pub fn fsck(
         std::io::ErrorKind::WouldBlock => OpenError::Locked { path: lock_path.clone() },
         _ => OpenError::Prepare { path: lock_path.clone(), source },
     })?;
-    let mut check =
-        Check { dir: dir.to_owned(), fs, report: FsckReport::default(), damaged: HashMap::new() };
+    if storage.is_none()
+        && let Some(url) = blobs::forgotten(dir).map_err(OpenError::Catalogue)?
+    {
+        return Err(OpenError::BlobsElsewhere { url });
+    }
+    let mut check = Check {
+        dir: dir.to_owned(),
+        fs,
+        storage,
+        report: FsckReport::default(),
+        damaged: HashMap::new(),
+    };
     check.uploads()?;
     let documents = Documents::open(dir, &mut check.report.findings)?;
     let mut stored = Stored::open(dir, &mut check.report.findings)?;
@@ -168,6 +195,7 @@ pub fn fsck(
 struct Check {
     dir: PathBuf,
     fs: Arc<dyn FileSystem>,
+    storage: Option<Arc<dyn ObjectStorage>>,
     report: FsckReport,
     /// Positions of damaged log entries, and the index of the finding for each.
     damaged: HashMap<u64, usize>,
@@ -345,6 +373,7 @@ impl Check {
     ) -> Result<(), OpenError> {
         let store = BlobStore::open(self.fs.clone(), &self.dir)
             .map_err(|(path, source)| OpenError::Prepare { path, source })?;
+        let remote = self.remote(log)?;
         let bytes_total = reader.totals().map_err(OpenError::Catalogue)?.blob_bytes;
         let mut after = None;
         loop {
@@ -359,7 +388,7 @@ impl Check {
                     finding.sha256 = Some(blob.digest.to_hex());
                 }
                 if refs > 0 {
-                    self.blob(log, &store, &blob);
+                    self.blob(log, (&store, remote.as_ref()), &blob);
                 }
                 let bytes = self.report.blob_bytes;
                 progress(FsckProgress { bytes, bytes_total });
@@ -382,14 +411,31 @@ impl Check {
         Ok(())
     }
 
-    fn blob(&mut self, log: Option<&Log>, store: &BlobStore, blob: &BlobRecord) {
+    /// Lists the packs in object storage.
+    fn remote(&mut self, log: Option<&Log>) -> Result<Option<RemoteCheck>, OpenError> {
+        let Some(storage) = self.storage.clone() else { return Ok(None) };
+        let mut check = RemoteCheck::open(storage, &self.dir, log.map(Log::id))
+            .map_err(OpenError::ObjectStorage)?;
+        for message in std::mem::take(&mut check.findings) {
+            let (kind, sha256) = ("blob", None);
+            self.report.findings.push(Finding { kind, message, sha256, path: None, names: vec![] });
+        }
+        Ok(Some(check))
+    }
+
+    fn blob(
+        &mut self,
+        log: Option<&Log>,
+        (store, remote): (&BlobStore, Option<&RemoteCheck>),
+        blob: &BlobRecord,
+    ) {
         let (found, path) = match blob.place {
             BlobLocation::Entry(lsn) => match log {
                 // The log is damaged somewhere, which was reported; its sound part stays sound.
                 None => return,
                 Some(log) => (packed_digest(log, lsn), None),
             },
-            BlobLocation::File => (file_digest(store, blob), Some(store.path_of(blob.digest))),
+            BlobLocation::File => stored_digest(store, remote, blob),
             BlobLocation::Erased => (Err("its bytes were erased".to_owned()), None),
         };
         let message = match found {
@@ -450,6 +496,30 @@ fn packed_digest(log: &Log, lsn: u64) -> Result<Digest, String> {
         Ok(_) => Err(format!("the log entry at {lsn} holds other contents")),
         Err(error) => Err(format!("the log entry at {lsn}: {error}")),
     }
+}
+
+/// Hashes a blob in each place that has it. Returns the file at fault as well.
+fn stored_digest(
+    store: &BlobStore,
+    remote: Option<&RemoteCheck>,
+    blob: &BlobRecord,
+) -> (Result<Digest, String>, Option<PathBuf>) {
+    let is_local = match store.has(blob.digest) {
+        Ok(is_local) => is_local,
+        Err(error) => return (Err(error.to_string()), Some(store.path_of(blob.digest))),
+    };
+    let in_bucket = remote.map(|remote| remote.digest(blob, is_local));
+    match in_bucket {
+        // A move that was interrupted leaves both.
+        Some(Ok(Some(digest))) if digest == blob.digest && is_local => {}
+        Some(Ok(Some(digest))) => return (Ok(digest), None),
+        Some(Err(message)) => return (Err(message), None),
+        Some(Ok(None)) if !is_local => {
+            return (Err("neither the bucket nor this machine has it".to_owned()), None);
+        }
+        Some(Ok(None)) | None => {}
+    }
+    (file_digest(store, blob), Some(store.path_of(blob.digest)))
 }
 
 fn file_digest(store: &BlobStore, blob: &BlobRecord) -> Result<Digest, String> {

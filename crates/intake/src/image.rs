@@ -5,7 +5,9 @@
 //! is reclaimed meanwhile, so the log still has what the database lacks, and every name its blob.
 //!
 //! The catalogue and the search index are left out, since they are made from the log again. So is the state of
-//! forwarding: a restored copy compares itself with the database instead of relying on it.
+//! forwarding: a restored copy compares itself with the database instead of relying on it. Blobs in object storage
+//! stay there: the index of them is made from the packs again, and a pack is kept for a time after its last blob
+//! was deleted.
 
 use std::path::Path;
 
@@ -54,10 +56,10 @@ impl Intake {
         copy_database(&documents, &place).map_err(IntakeImageError::Documents)?;
         image.made(&documents)?;
         shared.log.image(image)?;
-        for (blob, _) in shared.blobs.list().map_err(IntakeImageError::List)? {
+        for (blob, _) in shared.blobs.local().list().map_err(IntakeImageError::List)? {
             // Files with other names are not the intake's.
             let Ok(digest) = blob else { continue };
-            match image.link(&shared.blobs.path_of(digest)) {
+            match image.link(&shared.blobs.local().path_of(digest)) {
                 // A blob whose entry is after the image, and that was deleted again.
                 Err(error) if error.is_missing() => {}
                 linked => linked?,

@@ -4,6 +4,7 @@
 //! <dir>/lock               one process at a time
 //! <dir>/log/               the truth: names, small blobs, incoming documents, answers
 //! <dir>/blobs/, staging/   large blobs
+//! <dir>/blobs.sqlite, blob-cache   view and cache of blobs in object storage
 //! <dir>/uploads/           uploads that arrive in several requests
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
@@ -31,6 +32,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::Applier;
+use crate::blobs::moving::MoveState;
 use crate::bulk::Bulk;
 use crate::catalogue::{Catalogue, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
@@ -219,7 +221,8 @@ impl Intake {
         record_extents(&log, &mut catalogue, held.as_ref())?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
-        let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
+        let system = (fs.clone(), clock.clone());
+        let blobs = open_blobs(&options, system, &log, &reader, &catalogue, &mut report)?;
         let pending = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
         report.files = catalogue.counts().0;
 
@@ -240,6 +243,7 @@ impl Intake {
             clock,
             log: log.clone(),
             blobs,
+            moving: MoveState::default(),
             reader,
             pending: Mutex::new(pending),
             work: Condvar::new(),
@@ -293,6 +297,9 @@ impl Intake {
             search.stop();
         }
         running.applier.stop();
+        if let Some(remote) = self.inner.shared.blobs.remote() {
+            remote.close();
+        }
         running.committer.stop().map_err(IntakeError::Commit)
     }
 
@@ -306,6 +313,11 @@ impl Intake {
         self.inner.shared.check_whole()?;
         if let Some(reason) = &self.inner.view.applied.borrow().stopped {
             return Err(IntakeError::ViewStopped { reason: reason.to_string() });
+        }
+        if let Some(remote) = self.inner.shared.blobs.written_remote() {
+            remote
+                .check_claim()
+                .map_err(|error| IntakeError::Fenced { reason: error.to_string() })?;
         }
         self.inner.check_space()
     }
@@ -398,10 +410,23 @@ impl Intake {
     /// segments of which less than a quarter is dead.
     ///
     /// # Errors
-    /// [`IntakeError::ViewStopped`]: the catalogue has stopped.
+    /// [`IntakeError::ViewStopped`]: the catalogue has stopped. [`IntakeError::ObjectStorage`]: the bucket failed.
     pub async fn reclaim(&self) -> Result<(), IntakeError> {
         self.inner.view.started().await?;
-        self.inner.shared.reclaim_now().await
+        self.inner.shared.reclaim_now().await?;
+        self.keep_blobs_in_order(false).await
+    }
+
+    /// Frees space in object storage now, which the intake does by itself.
+    ///
+    /// * `lists`: whether all objects are listed, to find those that the index does not have.
+    ///
+    /// # Errors
+    /// [`IntakeError::ObjectStorage`]: the bucket failed.
+    pub async fn keep_blobs_in_order(&self, lists: bool) -> Result<(), IntakeError> {
+        let Some(remote) = self.inner.shared.blobs.remote().cloned() else { return Ok(()) };
+        let passed = forebay_base::blocking::spawn(move || remote.pass(lists)).await;
+        passed.map_err(crate::listing::interrupted)?.map_err(IntakeError::ObjectStorage)
     }
 
     /// Counters of the log since it was opened.

@@ -17,6 +17,7 @@ pub mod answer;
 mod apply;
 pub mod attributes;
 pub mod blob;
+pub mod blobs;
 pub mod blocks;
 mod bulk;
 pub mod catalogue;
@@ -62,6 +63,8 @@ pub mod uploads;
 mod verifier;
 mod versions;
 
+pub use blobs::moving::{BlobsStatus, Moving};
+pub use blobs::{ClaimError, ObjectStorageOptions, RemoteError};
 pub use changes::{FileCopy, FileDetails};
 pub use deletes::Deletion;
 pub use documents::forward::{

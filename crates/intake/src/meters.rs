@@ -340,6 +340,9 @@ impl Intake {
         let is_whole = self.inner.shared.check_whole().is_ok();
         METERS.damaged.set(f64::from(u8::from(!is_whole)));
         self.measure_search();
+        if let Some(remote) = self.inner.shared.blobs.remote() {
+            crate::blobs::measure(remote);
+        }
         if let Some(status) = self.database() {
             for (gauge, (_, _, value)) in DATABASE_METERS.iter().zip(DATABASE_GAUGES) {
                 gauge.set(value(&status));

@@ -18,7 +18,8 @@ use forebay_sqlite::SqliteSink;
 
 use crate::apply::replay;
 use crate::blob::{BlobStore, Swept};
-use crate::catalogue::{Catalogue, CatalogueReader, Companions, Erasures};
+use crate::blobs::{self, Blobs, Parts, Remote};
+use crate::catalogue::{BlobLocation, Catalogue, CatalogueReader, Companions, Erasures};
 use crate::documents::flatten::Bounds;
 use crate::documents::forward::{Memory, Outbox, Remembered};
 use crate::documents::view::{Held, Writer};
@@ -323,14 +324,18 @@ pub(crate) fn open_outbox(
     Ok(Some(Arc::new(Outbox::new(forward.clone(), memory, applied, now_ms))))
 }
 
+/// Opens the files and the object store, and removes what a crash left in both.
 pub(crate) fn open_blobs(
-    fs: Arc<dyn FileSystem>,
-    dir: &Path,
+    options: &IntakeOptions,
+    (fs, clock): (Arc<dyn FileSystem>, Arc<dyn Clock>),
+    log: &Log,
     reader: &CatalogueReader,
+    catalogue: &Catalogue,
     report: &mut StartReport,
-) -> Result<BlobStore, OpenError> {
-    let blobs =
-        BlobStore::open(fs, dir).map_err(|(path, source)| OpenError::Prepare { path, source })?;
+) -> Result<Blobs, OpenError> {
+    let dir = &options.dir;
+    let blobs = BlobStore::open(fs.clone(), dir)
+        .map_err(|(path, source)| OpenError::Prepare { path, source })?;
     let swept: Swept = blobs
         .sweep::<SweepError>(|digest| Ok(reader.blob(digest)?.is_some()))
         .map_err(|error| match error {
@@ -347,7 +352,26 @@ pub(crate) fn open_blobs(
     }
     report.staging_removed = swept.staging;
     report.orphans_removed = swept.orphans;
-    Ok(blobs)
+    let Some(options) = options.object_storage.clone() else {
+        return match blobs::forgotten(dir).map_err(OpenError::Catalogue)? {
+            Some(url) => Err(OpenError::BlobsElsewhere { url }),
+            None => Ok(Blobs::new(blobs, None)),
+        };
+    };
+    let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
+    let is_known = move |digest| {
+        Ok(reader.blob(digest)?.is_some_and(|found| found.place == BlobLocation::File))
+    };
+    let synced = log.clone();
+    let log_end = Arc::new(move || synced.synced().0);
+    let (dir, log, end, is_known) = (dir.clone(), log.id(), log.end().0, Arc::new(is_known));
+    let parts = Parts { options, dir, fs, clock, log, is_known, log_end, end };
+    let (remote, counted_out) = Remote::open(parts).map_err(OpenError::ObjectStorage)?;
+    if counted_out > 0 {
+        tracing::info!(blobs = counted_out, "counted out blobs left by an interrupted run");
+    }
+    report.orphans_removed += counted_out;
+    Ok(Blobs::new(blobs, Some(remote)))
 }
 
 enum SweepError {

@@ -16,7 +16,6 @@ use forebay_log::AppendError;
 
 use crate::Intake;
 use crate::attributes::Attributes;
-use crate::blocks::BlockReader;
 use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::classify::Classified;
 use crate::deletes::Deletion;
@@ -206,8 +205,8 @@ impl Intake {
             BlobLocation::Erased => Err(damaged("they were erased".to_owned())),
             BlobLocation::File => {
                 let failed = |source| IntakeError::Blob { act: "open", source };
-                let file = self.inner.shared.blobs.open_blob(blob.digest).map_err(failed)?;
-                let reader = BlockReader::new(file, blob.size, blob.digest);
+                let found = self.inner.shared.blobs.open(blob.digest).map_err(failed)?;
+                let reader = found.reader(blob.size, blob.digest);
                 reader.map(FileBytes::File).map_err(|error| damaged(error.to_string()))
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_base::durability::Durability;
 
+use crate::blobs::ObjectStorageOptions;
 use crate::documents::forward::ForwardOptions;
 use crate::rules::Rules;
 use crate::uploads::UploadLimits;
@@ -33,6 +34,8 @@ pub struct IntakeOptions {
     pub rules: Rules,
     /// The external database that also receives every document, if there is one.
     pub forward: Option<ForwardOptions>,
+    /// Object storage that has blobs; without it all of them are files of this machine.
+    pub object_storage: Option<ObjectStorageOptions>,
 }
 
 /// Limits on requests and on what waits in memory.
@@ -102,6 +105,7 @@ impl IntakeOptions {
             search: true,
             rules: Rules::default(),
             forward: None,
+            object_storage: None,
         }
     }
 }

@@ -22,6 +22,7 @@ use std::collections::HashSet;
 use forebay_log::{AppendError, Log, Lsn, SegmentInfo};
 
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue};
+use crate::digest::Digest;
 use crate::documents::view::Held;
 use crate::error::CatalogueError;
 use crate::format::{
@@ -81,6 +82,7 @@ pub(crate) fn reclaim(
 ) -> Result<u64, ReclaimError> {
     // While an image is made everything stays; the next pass comes.
     let Some(_no_image) = shared.imaging.try_lock() else { return Ok(0) };
+    crate::blobs::sweep_unnamed(shared)?;
     let documents_safe = held.map_or(Lsn(0), |held| held.position.min(documents_safe));
     let dead = shared.reader.dead_blobs(1)?;
     let erased_to = catalogue.documents_erased();
@@ -156,11 +158,9 @@ fn remove_files(
     // No upload may give a file one of these names meanwhile.
     let _no_upload = shared.reclaim.lock();
     let doomed = doom(shared, files);
-    let removed = doomed
-        .iter()
-        .filter(|blob| blob.place == BlobLocation::File)
-        .try_for_each(|blob| shared.blobs.remove(blob.digest))
-        .map_err(ReclaimError::Remove);
+    let in_files = doomed.iter().filter(|blob| blob.place == BlobLocation::File);
+    let digests: Vec<Digest> = in_files.map(|blob| blob.digest).collect();
+    let removed = shared.blobs.remove(&digests).map_err(ReclaimError::Remove);
     let forgotten = removed.and_then(|()| Ok(catalogue.forget_blobs(&doomed)?));
     spare(shared, &doomed);
     forgotten.map(|()| doomed.iter().map(|blob| blob.size).sum())

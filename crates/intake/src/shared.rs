@@ -9,7 +9,8 @@ use forebay_log::{Log, Lsn, ReadError};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::blob::BlobStore;
+use crate::blobs::Blobs;
+use crate::blobs::moving::MoveState;
 use crate::bulk::Bulk;
 use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord, Sorted};
 use crate::digest::Digest;
@@ -39,7 +40,9 @@ pub(crate) struct Shared {
     pub(crate) options: IntakeOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Log,
-    pub(crate) blobs: BlobStore,
+    pub(crate) blobs: Blobs,
+    /// The move of blobs to another place.
+    pub(crate) moving: MoveState,
     pub(crate) uploads: Uploads,
     pub(crate) reader: CatalogueReader,
     pub(crate) pending: Mutex<Pending>,

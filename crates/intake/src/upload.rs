@@ -329,7 +329,7 @@ struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     fn start(shared: &'a Shared) -> Self {
-        let (bulk, blobs) = (&shared.bulk, shared.blobs.clone());
+        let (bulk, blobs) = (&shared.bulk, shared.blobs.local().clone());
         let staged = bulk.run(move || blobs.stage().map(PieceWriter::new));
         Self {
             bulk,

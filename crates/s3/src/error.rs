@@ -70,9 +70,11 @@ fn code(error: &IntakeError) -> S3ErrorCode {
             | UploadError::Finished { .. }
             | UploadError::Interrupted { .. },
         ) => S3ErrorCode::NoSuchUpload,
-        IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
-            S3ErrorCode::ServiceUnavailable
-        }
+        IntakeError::Append(_)
+        | IntakeError::Commit(_)
+        | IntakeError::Fenced { .. }
+        | IntakeError::ObjectStorage(_)
+        | IntakeError::ViewStopped { .. } => S3ErrorCode::ServiceUnavailable,
         _ => S3ErrorCode::InternalError,
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
         IntakeError::Query(_) => (StatusCode::BAD_REQUEST, "query"),
         IntakeError::Attributes(_) => (StatusCode::BAD_REQUEST, "attributes"),
-        IntakeError::Rejected { code: code @ "namespace_not_empty", .. } => {
+        IntakeError::Rejected { code: code @ ("namespace_not_empty" | "one_place"), .. } => {
             (StatusCode::CONFLICT, code)
         }
         IntakeError::Rejected { code: code @ ("encoding" | "media_type"), .. } => {
@@ -77,9 +77,11 @@ pub(crate) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::DatabaseBehind { .. } => (StatusCode::SERVICE_UNAVAILABLE, "database_behind"),
         IntakeError::Body { slow: true, .. } => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
         IntakeError::Body { slow: false, .. } => (StatusCode::BAD_REQUEST, "body_incomplete"),
-        IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
-            (StatusCode::SERVICE_UNAVAILABLE, "storage")
-        }
+        IntakeError::Append(_)
+        | IntakeError::Commit(_)
+        | IntakeError::Fenced { .. }
+        | IntakeError::ObjectStorage(_)
+        | IntakeError::ViewStopped { .. } => (StatusCode::SERVICE_UNAVAILABLE, "storage"),
         IntakeError::Upload(error) => crate::uploads::classify(error),
         IntakeError::Damaged { .. } | IntakeError::ViewDamaged { .. } => {
             (StatusCode::INTERNAL_SERVER_ERROR, "damaged")

@@ -15,7 +15,6 @@ use std::io;
 use bytes::Bytes;
 use encoding_rs::WINDOWS_1252;
 
-use crate::blocks::BlockReader;
 use crate::catalogue::{BlobLocation, BlobRecord};
 use crate::error::IntakeError;
 use crate::shared::Shared;
@@ -74,8 +73,9 @@ pub(super) fn read(shared: &Shared, blob: &BlobRecord) -> Result<Bytes, IntakeEr
                 io::ErrorKind::InvalidData => damaged(source.to_string()),
                 _ => IntakeError::Blob { act: "read", source },
             };
-            let file = shared.blobs.open_blob(blob.digest).map_err(failed)?;
-            let reader = BlockReader::new(file, blob.size, blob.digest).map_err(failed)?;
+            let opened = shared.blobs.open(blob.digest);
+            let reader =
+                opened.and_then(|found| found.reader(blob.size, blob.digest)).map_err(failed)?;
             let mut bytes = Vec::new();
             let mut at = 0;
             while at < blob.size.min(TEXT_SIZE_MAX) {

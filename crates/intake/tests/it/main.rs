@@ -18,6 +18,7 @@ mod forward_crash;
 mod forward_faults;
 mod forwarding;
 mod model;
+mod object_storage;
 mod quotas;
 mod reclaim;
 mod reclaim_crash;

@@ -20,7 +20,7 @@ fn open(dir: &Path) -> Intake {
     open_with(options).unwrap()
 }
 
-fn files_below(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
