@@ -33,12 +33,13 @@ mod work;
 pub use subsystem::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed separately in the request metrics.
-pub const ROUTE_CLASSES: [&str; 10] = [
+pub const ROUTE_CLASSES: [&str; 11] = [
     "files",
     "uploads",
     "documents",
     "ingest",
     "database",
+    "blobs",
     "events",
     "inventories",
     "pipelines",

@@ -8,6 +8,7 @@
 
 mod answers;
 mod batch;
+mod blobs;
 mod body;
 mod changes;
 mod condition;
@@ -84,6 +85,8 @@ pub fn router(intake: &Intake) -> Router {
             "/v1/namespaces/{namespace}",
             get(file_namespaces::get).put(file_namespaces::put).delete(file_namespaces::delete),
         )
+        .route("/v1/blobs", get(blobs::status))
+        .route("/v1/blobs/move", post(blobs::begin_move))
         .route("/v1/database", get(database::status))
         .route("/v1/database/replay", post(database::replay))
         .route("/v1/documents/{namespace}/schema", get(schema::get).post(schema::decide))

@@ -15,7 +15,7 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::answers::BatchAnswer;
-use super::{document, schema, search};
+use super::{blobs, document, schema, search};
 use crate::describe::{Kind, Operation, Routes, header, query};
 use crate::jobs::accepts_jobs;
 
@@ -99,6 +99,8 @@ pub(super) fn document() -> OpenApi {
         .put("/v1/namespaces/{namespace}", files::put_namespace())
         .delete("/v1/namespaces/{namespace}", files::delete_namespace())
         .post("/v1/ingest", ingest())
+        .get("/v1/blobs", blobs::described())
+        .post("/v1/blobs/move", blobs::described_move())
         .get("/v1/database", documents::database())
         .post("/v1/database/replay", documents::replay())
         .get("/v1/documents", documents::namespaces())

@@ -106,6 +106,8 @@ fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
         _ if admin => Scope::Admin,
         // They make the server send what it stores to any address, and their secrets sign.
         _ if below("webhooks") => Scope::Admin,
+        // It makes the server transfer all bytes of files.
+        _ if below("blobs") && *method == Method::POST => Scope::Admin,
         _ if below("uploads") && *method != Method::GET => of_upload(method, path, headers),
         Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
         // What is deeper than a namespace changes what is stored.
@@ -263,6 +265,8 @@ mod tests {
             (Method::DELETE, "/v1/uploads/x", &none, Scope::Write),
             (Method::DELETE, "/v1/uploadsx", &none, Scope::Write),
             (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
+            (Method::GET, "/v1/blobs", &none, Scope::Read),
+            (Method::POST, "/v1/blobs/move", &none, Scope::Admin),
             (Method::GET, "/v1/admin/x", &none, Scope::Admin),
             (Method::GET, "/v1/administer", &none, Scope::Read),
             (Method::GET, "/v1/webhooks", &none, Scope::Admin),

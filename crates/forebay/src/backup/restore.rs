@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::{FileSystem as _, RealFs};
-use forebay_intake::fsck::fsck;
+use forebay_intake::fsck::fsck_with;
 use forebay_intake::{Intake, IntakeOptions};
 use forebay_jobs::{Options as JobOptions, Queue};
 use serde::Serialize;
@@ -270,12 +270,19 @@ fn check_intake(
     options: IntakeOptions,
     findings: &mut Vec<String>,
 ) -> anyhow::Result<()> {
-    let options = IntakeOptions { dir: dir.to_path_buf(), forward: None, ..options };
+    // No claim is taken: the original may be running.
+    let storage = options.object_storage.as_ref().map(|options| Arc::clone(&options.storage));
+    let (forward, object_storage) = (None, None);
+    // Texts of files in a bucket could not be read here; the first start of the server reads them.
+    let search = options.search && storage.is_none();
+    let dir_path = dir.to_path_buf();
+    let options = IntakeOptions { dir: dir_path, forward, object_storage, search, ..options };
     let opened = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()));
     let (intake, _) = opened.context("cannot open the restored intake")?;
     intake.close().context("cannot close the restored intake")?;
     drop(intake);
-    let report = fsck(dir, Arc::new(RealFs), |_| {}).context("cannot check the restored intake")?;
+    let report = fsck_with(dir, Arc::new(RealFs), storage, |_| {});
+    let report = report.context("cannot check the restored intake")?;
     let found = report.findings.iter();
     findings.extend(found.map(|finding| format!("{}: {}", finding.kind, finding.message)));
     Ok(())

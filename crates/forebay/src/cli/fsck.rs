@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
-use forebay_intake::fsck::{Finding, FsckProgress, FsckReport, fsck};
+use forebay_intake::fsck::{Finding, FsckProgress, FsckReport, fsck_with};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
@@ -17,7 +17,7 @@ Examples:
   forebay fsck --data /srv/forebay --json
 
 Reads everything in the data directory, with the server stopped: files, documents, uploads, events,
-cache, inventories, webhooks, jobs and keys.
+cache, inventories, webhooks, jobs and keys. Files in object storage are read there.
 
 Exit codes: 0 no damage found; 1 something is damaged (each finding names the blob and the files
 whose content it is, or the file); 3 the data cannot be read or is in use by a server.";
@@ -36,10 +36,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let config = args.data.resolve()?.config().map_err(wrong)?;
     let dir = crate::layout::intake(&config.process.data);
     let bar = ProgressBar::new(0).with_style(style());
-    let report = fsck(&dir, Arc::new(RealFs), |FsckProgress { bytes, bytes_total }| {
-        bar.set_length(bytes_total);
-        bar.set_position(bytes);
-    });
+    let storage = crate::wiring::blobs::options(&config).map_err(wrong)?;
+    let storage = storage.map(|options| options.storage);
+    let report =
+        fsck_with(&dir, Arc::new(RealFs), storage, |FsckProgress { bytes, bytes_total }| {
+            bar.set_length(bytes_total);
+            bar.set_position(bytes);
+        });
     bar.finish_and_clear();
     let mut report = report.map_err(|error| {
         let text = format!("cannot check {}", dir.display());

@@ -6,6 +6,7 @@
 mod backup;
 mod backup_kept;
 mod bench;
+mod blobs;
 mod cache;
 mod cache_bench;
 mod cache_cli;
@@ -153,6 +154,9 @@ enum Command {
     /// Report on a server's intake, and decide again how documents are stored.
     #[command(subcommand)]
     Intake(intake::Command),
+    /// Print where a server keeps the bytes of files, and move them.
+    #[command(subcommand)]
+    Blobs(blobs::Command),
     /// List, wait for, cancel and requeue the jobs of a server.
     #[command(subcommand)]
     Jobs(jobs::Command),
@@ -220,6 +224,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Intake(command) => intake::run(&command),
+        Command::Blobs(command) => blobs::run(&command),
         Command::Jobs(command) => jobs::run(&command),
         Command::Webhooks(command) => webhooks::run(&command),
         Command::Uploads(command) => uploads::run(&command),

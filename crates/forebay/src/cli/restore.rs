@@ -1,5 +1,6 @@
 //! `forebay restore`.
 
+use forebay_intake::IntakeOptions;
 use indicatif::HumanBytes;
 
 use super::backup::{bar, target, unusable};
@@ -55,7 +56,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         let order = Order {
             id: args.at.as_deref(),
             data: &config.process.data,
-            intake: wiring::intake::options(&config),
+            intake: IntakeOptions {
+                object_storage: wiring::blobs::options(&config)?,
+                ..wiring::intake::options(&config)
+            },
         };
         let bar = bar();
         let restored = restore(&store, order, &interrupt, &|done, total| {

@@ -9,6 +9,7 @@
 //! arguments for settings.
 
 mod anchors;
+mod blobs;
 mod cache;
 mod database;
 mod error;

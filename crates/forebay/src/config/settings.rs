@@ -15,6 +15,7 @@ use forebay_events::segment::Compression;
 use forebay_intake::rules::Rules;
 
 use super::anchors::{Anchors, WitnessLogs, Witnesses};
+use super::blobs::Prefix;
 use super::cache::OutputLimit;
 use super::database::{DatabaseTls, DatabaseUrl};
 use super::events::{ByStream, Preset, Retentions, Zones};
@@ -218,6 +219,33 @@ settings! {
         /// namespace= (only where the request names none), tag.NAME= and keep= (time after which
         /// the file is deleted, at least 1m). Separate several rules by commas.
         rules("intake.rules"): Rules = "";
+        /// Where the bytes of files are kept: empty for the data directory, or s3://BUCKET/PREFIX for
+        /// object storage. Files stored before stay where they are until `forebay blobs move`.
+        blobs("intake.blobs"): Option<Prefix> = "";
+        /// Object storage that files are still read from, while intake.blobs is empty and
+        /// `forebay blobs move` moves them to the data directory.
+        blobs_from("intake.blobs_from"): Option<Prefix> = "";
+        /// URL of the object storage server. Empty: AWS_ENDPOINT_URL, or Amazon S3.
+        blobs_endpoint("intake.blobs_endpoint"): Option<String> = "";
+        /// Region of the bucket. Empty: AWS_REGION, or us-east-1.
+        blobs_region("intake.blobs_region"): Option<String> = "";
+        /// Profile in ~/.aws with keys or credential_process, region and endpoint. Empty: AWS_PROFILE.
+        blobs_profile("intake.blobs_profile"): Option<String> = "";
+        /// Whether requests name the bucket in the path, not in the host name.
+        blobs_path_style("intake.blobs_path_style"): bool = "false";
+        /// Whether an object storage server without TLS is permitted.
+        blobs_allow_http("intake.blobs_allow_http"): bool = "false";
+        /// Size of the cache, on this machine, of what is read from object storage, at least 16MiB.
+        blobs_cache("intake.blobs_cache"): ByteSize = "1GiB";
+        /// Maximum size of a file that stays in the log, and so on this machine, although intake.blobs
+        /// names a bucket.
+        blobs_inline_max("intake.blobs_inline_max"): ByteSize = "4KiB";
+        /// Minimum time between two uploads of small files, which are sent together. The longer, the
+        /// fewer requests, and the longer a small file waits.
+        blobs_pack_wait("intake.blobs_pack_wait"): HumanDuration = "50ms";
+        /// Time that an object stays in the bucket after its last file was deleted. A backup that is
+        /// older cannot be restored completely.
+        blobs_keep("intake.blobs_keep"): HumanDuration = "24h";
     }
     /// An external database that receives every document too. Without `url` there is none.
     database: Database {

@@ -20,6 +20,7 @@ use crate::serve::Subsystem;
 pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intake)> {
     let mut options = options(config);
     options.forward = super::intake_database::options(config)?;
+    options.object_storage = super::blobs::options(config)?;
     let dir = options.dir.clone();
     let (intake, report) = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
         .with_context(|| format!("cannot open the intake in {}", dir.display()))?;
@@ -98,6 +99,9 @@ impl Subsystem for IntakeSubsystem {
     }
 
     fn degraded(&self) -> Option<String> {
+        if let Some(trouble) = self.0.blobs_trouble() {
+            return Some(trouble);
+        }
         let status = self.0.database()?;
         if !status.state.is_degraded() {
             let held = status.quarantined.first()?;

@@ -4,6 +4,7 @@
 //! first segment of its routes in `ROUTE_CLASSES` of `forebay-api`.
 
 pub(crate) mod anchors;
+pub(crate) mod blobs;
 pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod floor;

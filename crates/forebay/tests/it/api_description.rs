@@ -249,6 +249,8 @@ fn answers_about_files_and_documents_are_as_described() {
     assert_eq!(check("decide_document_schema", &dry)["documents"], 3);
     check("decide_document_schema", &post(&server, schema, "", b""));
     check("decide_document_schema", &post(&server, "/v1/documents/none/schema", "", b""));
+    get("get_blobs", "/v1/blobs");
+    check("move_blobs", &post(&server, "/v1/blobs/move", "", b""));
     get("get_database", "/v1/database");
     check("replay_database", &post(&server, "/v1/database/replay", "", b""));
     let form = "--x\r\ncontent-disposition: form-data; name=\"files\"; filename=\"f.json\"\r\n\r\n\

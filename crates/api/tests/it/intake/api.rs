@@ -461,6 +461,7 @@ async fn a_key_is_remembered_or_refused_and_there_is_only_one() {
         ("PUT", "/v1/namespaces/n"),
         ("DELETE", "/v1/namespaces/n"),
         ("POST", "/v1/database/replay"),
+        ("POST", "/v1/blobs/move"),
         ("POST", "/v1/documents/n/schema"),
     ] {
         let refused = house.send(method, path, &[key], r#"{"versions":true}"#).await;
