@@ -10,7 +10,7 @@ use forebay_base::fs::sim::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{HANG, Sent, Server, agent, run};
+use crate::support::{HANG, Sent, Server, agent, forebay, stderr};
 
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 4;
@@ -23,8 +23,10 @@ struct Content {
 }
 
 impl Content {
-    fn some(rng: &mut Rng) -> Self {
+    /// * `has_large`: whether some are larger than what is sent with others to a bucket.
+    fn some(rng: &mut Rng, has_large: bool) -> Self {
         let size = match rng.below(8) {
+            0 if has_large && rng.below(4) == 0 => 1_500_000 + rng.below(8_000_000),
             0 => 100_000 + rng.below(300_000),
             1 => 60_000 + rng.below(10_000),
             _ => rng.below(8_000),
@@ -45,9 +47,10 @@ impl Content {
 
 /// The record of one client.
 #[derive(Debug)]
-struct Client {
+pub(crate) struct Client {
     id: u64,
     rng: Rng,
+    has_large: bool,
     acknowledged: BTreeMap<String, Content>,
     /// The change in progress when the server was killed: to this content, or to nothing.
     unsure: Option<(String, Option<Content>)>,
@@ -65,9 +68,20 @@ fn acknowledged(sent: Sent) -> bool {
 }
 
 impl Client {
-    fn new(id: u64) -> Self {
+    pub(crate) fn new(id: u64) -> Self {
         let (acknowledged, requests) = (BTreeMap::new(), Vec::new());
-        Self { id, rng: Rng::new(id * 7_919), acknowledged, unsure: None, requests }
+        let rng = Rng::new(id * 7_919);
+        Self { id, rng, has_large: false, acknowledged, unsure: None, requests }
+    }
+
+    /// The same, which also stores large files.
+    pub(crate) fn with_large(self) -> Self {
+        Self { has_large: true, ..self }
+    }
+
+    /// Number of files that were acknowledged and not deleted.
+    pub(crate) fn files(&self) -> usize {
+        self.acknowledged.len()
     }
 
     /// Writes until the server has ended; sends a message for each acknowledgement.
@@ -90,7 +104,8 @@ impl Client {
     }
 
     fn put(&mut self, agent: &ureq::Agent, url: &str) -> bool {
-        let (name, content) = (format!("dir/{}", self.rng.below(40)), Content::some(&mut self.rng));
+        let name = format!("dir/{}", self.rng.below(40));
+        let content = Content::some(&mut self.rng, self.has_large);
         self.unsure = Some((name.clone(), Some(content)));
         let done = acknowledged(agent.put(self.url(url, &name)).send(&content.bytes()[..]));
         if done {
@@ -136,7 +151,7 @@ impl Client {
     }
 
     /// Reads back everything acknowledged, and settles the changes in progress.
-    fn check(&mut self, agent: &ureq::Agent, url: &str) {
+    pub(crate) fn check(&mut self, agent: &ureq::Agent, url: &str) {
         let mut possible: BTreeMap<String, Vec<Option<Content>>> =
             self.acknowledged.iter().map(|(name, c)| (name.clone(), vec![Some(*c)])).collect();
         if let Some((name, content)) = self.unsure.take() {
@@ -199,13 +214,22 @@ fn documents(agent: &ureq::Agent, url: &str) -> BTreeMap<(u64, usize), usize> {
 }
 
 /// Loads the server from all clients and kills it after this many acknowledgements.
-fn load_and_kill(server: Server, clients: &mut [Client], acknowledgements: usize) {
+///
+/// * `beside`: runs meanwhile; it gets the URL, and ends when the server does not answer.
+pub(crate) fn load_and_kill(
+    server: Server,
+    clients: &mut [Client],
+    acknowledgements: usize,
+    beside: fn(&str),
+) {
     let (acks, hears) = channel();
     std::thread::scope(|scope| {
         for client in &mut *clients {
             let (acks, url) = (acks.clone(), server.url.clone());
             scope.spawn(move || client.load(&url, &acks));
         }
+        let url = server.url.clone();
+        scope.spawn(move || beside(&url));
         for _ in 0..acknowledgements {
             hears.recv_timeout(HANG).unwrap();
         }
@@ -214,8 +238,17 @@ fn load_and_kill(server: Server, clients: &mut [Client], acknowledgements: usize
     });
 }
 
-fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
-    let server = Server::start(dir, &[]);
+/// Variables of the server.
+pub(crate) type Settings = [(&'static str, String)];
+
+pub(crate) fn start(dir: &TempDir, settings: &Settings) -> Server {
+    Server::start_with(dir, &[], |command| {
+        command.envs(settings.iter().cloned());
+    })
+}
+
+pub(crate) fn check_all(dir: &TempDir, settings: &Settings, clients: &mut [Client]) -> Server {
+    let server = start(dir, settings);
     let agent = agent();
     let found = documents(&agent, &server.url);
     for client in &mut *clients {
@@ -237,23 +270,51 @@ fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
     server
 }
 
-#[test]
-fn killed_under_load_repeatedly_nothing_acknowledged_is_lost_or_partial() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut clients: Vec<Client> = (0..CLIENTS).map(Client::new).collect();
-    let mut server = Server::start(&dir, &[]);
-    let mut rng = Rng::new(2);
+/// Kills a server under load, repeatedly, and checks it each time; then stops and checks what is stored.
+///
+/// * `each`: settings of the starts, in turn.
+/// * `beside`: runs under load.
+pub(crate) fn kill_repeatedly(
+    dir: &TempDir,
+    each: &[&Settings],
+    clients: &mut [Client],
+    seed: u64,
+    beside: fn(&str),
+) {
+    let mut settings = each.iter().cycle().copied();
+    let mut next = || settings.next().unwrap();
+    let mut now = next();
+    let mut server = start(dir, now);
+    let mut rng = Rng::new(seed);
     for _ in 0..ROUNDS {
-        load_and_kill(server, &mut clients, 20 + rng.below(200));
-        server = check_all(&dir, &mut clients);
+        load_and_kill(server, clients, 20 + rng.below(200), beside);
+        now = next();
+        server = check_all(dir, now, clients);
     }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let staging = dir.path().join("forebay-data/intake/staging");
     assert_eq!(std::fs::read_dir(staging).unwrap().count(), 0);
-    let output = run(&dir, &["fsck", "--json"]);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_stored(dir, now, clients);
+}
+
+/// Clients of the number that loads a server.
+pub(crate) fn clients() -> Vec<Client> {
+    (0..CLIENTS).map(Client::new).collect()
+}
+
+pub(crate) fn check_stored(dir: &TempDir, settings: &Settings, clients: &[Client]) {
+    let output = forebay(dir).args(["fsck", "--json"]).envs(settings.iter().cloned()).output();
+    let output = output.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     assert_eq!((output.status.code(), &report["sound"]), (Some(0), &true.into()), "{report}");
-    let names: usize = clients.iter().map(|client| client.acknowledged.len()).sum();
+    let names: usize = clients.iter().map(Client::files).sum();
     assert_eq!(report["files"], names);
+}
+
+#[test]
+fn killed_under_load_repeatedly_nothing_acknowledged_is_lost_or_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    kill_repeatedly(&dir, &[&[]], &mut clients(), 2, |_| {});
 }

@@ -6,6 +6,8 @@ mod api_description;
 mod auth;
 mod backup;
 mod backup_s3;
+mod blobs_faults;
+mod blobs_kill;
 mod cache_auth;
 mod cache_client;
 mod cache_descriptors;
