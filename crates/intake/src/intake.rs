@@ -297,10 +297,16 @@ impl Intake {
             search.stop();
         }
         running.applier.stop();
-        if let Some(remote) = self.inner.shared.blobs.remote() {
+        let remote = self.inner.shared.blobs.remote();
+        if let Some(remote) = remote {
             remote.close();
         }
-        running.committer.stop().map_err(IntakeError::Commit)
+        let committed = running.committer.stop().map_err(IntakeError::Commit);
+        if let Some(remote) = remote {
+            // The log is on stable storage to its end: the claim can say so.
+            remote.leave();
+        }
+        committed
     }
 
     /// Checks that changes can be accepted and shown.

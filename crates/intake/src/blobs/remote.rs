@@ -223,6 +223,10 @@ impl Remote {
                 tracing::error!("a thread for object storage has panicked");
             }
         }
+    }
+
+    /// Notes how far the log is, and that the index is complete. Called last. Blocks.
+    pub(crate) fn leave(&self) {
         // A bucket that is away is not waited for. A start that cannot compare keeps more than it needs to.
         if self.state.lock().away.is_none()
             && let Err(error) = self.claim.is_held(self.storage(), (self.log_end)())

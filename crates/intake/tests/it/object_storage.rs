@@ -128,7 +128,8 @@ fn small_files_share_packs_large_ones_have_their_own_and_nothing_is_kept_on_disk
         assert!(files.is_empty(), "{files:?}");
     }
     remote.intake.close().unwrap();
-    assert_eq!(remote.findings(remote.dir.path()), Vec::<String>::new());
+    drop(remote.intake);
+    assert_eq!(findings(remote.dir.path(), &remote.storage), Vec::<String>::new());
 }
 
 #[test]
@@ -177,6 +178,7 @@ fn what_was_sent_but_not_named_when_the_process_was_killed_is_counted_out_at_the
         has(&intake, "lost", &noise(2, SMALL)).await.unwrap();
     });
     intake.close().unwrap();
+    drop(intake);
     assert_eq!(remote.findings(left.path()), Vec::<String>::new());
 }
 
@@ -208,6 +210,7 @@ fn an_index_that_is_lost_or_older_than_the_log_is_made_from_the_packs() {
             has(&intake, "again", &noise(1, SMALL)).await.unwrap();
             assert_eq!(get(&intake, "first", 0..1).await.unwrap(), None);
             intake.close().unwrap();
+            drop(intake);
             assert_eq!(remote.findings(left.path()), Vec::<String>::new());
         }
     });
@@ -232,6 +235,7 @@ fn a_damaged_cache_is_read_again_from_the_bucket_and_a_damaged_object_is_never_r
         assert!(remote.storage.asked("GET", "packs/") > requests);
     });
     remote.intake.close().unwrap();
+    drop(remote.intake);
     let name = remote.storage.names().into_iter().find(|name| name.starts_with("packs/")).unwrap();
     let whole = remote.storage.object(&name).unwrap();
     for at in [16, 70_000, 16 + LARGE - 1, 16 + LARGE + 3] {
@@ -242,11 +246,12 @@ fn a_damaged_cache_is_read_again_from_the_bucket_and_a_damaged_object_is_never_r
         let read = block_on(get(&intake, "a", 0..u64::MAX));
         assert!(read.is_err(), "byte {at}");
         intake.close().unwrap();
-        let found = remote.findings(remote.dir.path());
+        drop(intake);
+        let found = findings(remote.dir.path(), &remote.storage);
         assert!(found.len() == 1 && found[0].contains("does not match"), "byte {at}: {found:?}");
     }
     remote.storage.alter(&name, whole.to_vec());
-    assert_eq!(remote.findings(remote.dir.path()), Vec::<String>::new());
+    assert_eq!(findings(remote.dir.path(), &remote.storage), Vec::<String>::new());
 }
 
 #[test]
@@ -372,6 +377,7 @@ fn a_copy_whose_log_is_older_removes_nothing_that_the_newer_one_may_need() {
         assert_eq!(remote.packs(), 3);
         again.close().unwrap();
     });
+    drop(remote.intake);
     let newer = open(options(remote.dir.path(), &remote.storage)).unwrap();
     block_on(async {
         has(&newer, "old", &noise(1, SMALL)).await.unwrap();
@@ -422,10 +428,23 @@ fn a_pack_that_is_half_dead_is_written_again_and_one_that_is_read_stays() {
         has(&remote.intake, "first", &noise(99, SMALL)).await.unwrap();
     });
     remote.intake.close().unwrap();
-    assert_eq!(remote.findings(remote.dir.path()), Vec::<String>::new());
+    drop(remote.intake);
+    assert_eq!(findings(remote.dir.path(), &remote.storage), Vec::<String>::new());
     let left = options(remote.dir.path(), &remote.storage);
     let intake = open(left).unwrap();
     block_on(has(&intake, "9", &noise(9, SMALL))).unwrap();
+}
+
+/// Whether the intake has the files that are named after their sizes.
+async fn has_all(intake: &Intake, sizes: &[usize]) {
+    for size in sizes {
+        has(intake, &size.to_string(), &noise(*size as u64, *size)).await.unwrap();
+    }
+}
+
+fn end(intake: Intake) {
+    intake.close().unwrap();
+    drop(intake);
 }
 
 #[test]
@@ -447,8 +466,7 @@ fn blobs_move_to_a_bucket_and_back_while_they_are_read_stored_and_deleted() {
         assert!(intake.move_blobs().await.is_ok_and(|moved| moved.moved == 0));
         assert!(intake.start_moving_blobs().is_err());
     });
-    intake.close().unwrap();
-    drop(intake);
+    end(intake);
 
     let intake = open(options(dir.path(), &storage)).unwrap();
     block_on(async {
@@ -459,10 +477,8 @@ fn blobs_move_to_a_bucket_and_back_while_they_are_read_stored_and_deleted() {
         storage.set_away(false);
         let reads = async {
             for _ in 0..20 {
-                for size in sizes {
-                    has(&intake, &name(size), &noise(size as u64, size)).await.unwrap();
-                    tokio::task::yield_now().await;
-                }
+                has_all(&intake, &sizes).await;
+                tokio::task::yield_now().await;
             }
         };
         let writes = async {
@@ -475,15 +491,12 @@ fn blobs_move_to_a_bucket_and_back_while_they_are_read_stored_and_deleted() {
         assert!(moved.unwrap().moved >= 1);
         let status = intake.blobs().await.unwrap();
         assert_eq!((&*status.place, status.moving.damaged), ("s3://memory/blobs", 0));
-        for size in sizes {
-            has(&intake, &name(size), &noise(size as u64, size)).await.unwrap();
-        }
+        has_all(&intake, &sizes).await;
         has(&intake, "in the log", &noise(5, 10_000)).await.unwrap();
     });
     let files = crate::reclaim::files_below(&dir.path().join("intake/blobs"));
     assert!(files.is_empty(), "{files:?}");
-    intake.close().unwrap();
-    drop(intake);
+    end(intake);
     assert_eq!(findings(dir.path(), &storage), Vec::<String>::new());
 
     let mut back = options(dir.path(), &storage);
@@ -496,16 +509,12 @@ fn blobs_move_to_a_bucket_and_back_while_they_are_read_stored_and_deleted() {
         intake.reclaim().await.unwrap();
     });
     assert_eq!(storage.names(), ["claim.json"]);
-    intake.close().unwrap();
-    drop(intake);
+    end(intake);
     let intake = open(local()).unwrap();
     block_on(async {
-        for size in sizes {
-            has(&intake, &name(size), &noise(size as u64, size)).await.unwrap();
-        }
+        has_all(&intake, &sizes).await;
         has(&intake, "local", &noise(77, 90_000)).await.unwrap();
     });
-    intake.close().unwrap();
-    drop(intake);
+    end(intake);
     assert_eq!(crate::support::findings(&dir.path().join("intake")), Vec::<String>::new());
 }
