@@ -222,7 +222,8 @@ impl Intake {
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let system = (fs.clone(), clock.clone());
-        let blobs = open_blobs(&options, system, &log, &reader, &catalogue, &mut report)?;
+        let blobs =
+            open_blobs(&options, system, (&log, &recovery), &reader, &catalogue, &mut report)?;
         let pending = learn(&reader, catalogue.counts()).map_err(OpenError::Catalogue)?;
         report.files = catalogue.counts().0;
 

@@ -328,7 +328,7 @@ pub(crate) fn open_outbox(
 pub(crate) fn open_blobs(
     options: &IntakeOptions,
     (fs, clock): (Arc<dyn FileSystem>, Arc<dyn Clock>),
-    log: &Log,
+    (log, recovery): (&Log, &Recovery),
     reader: &CatalogueReader,
     catalogue: &Catalogue,
     report: &mut StartReport,
@@ -364,7 +364,9 @@ pub(crate) fn open_blobs(
     };
     let synced = log.clone();
     let log_end = Arc::new(move || synced.synced().0);
-    let (dir, log, end, is_known) = (dir.clone(), log.id(), log.end().0, Arc::new(is_known));
+    // Not where it continues: after a kill that is beyond positions that only a newer copy has.
+    let end = recovery.entries_end.0;
+    let (dir, log, is_known) = (dir.clone(), log.id(), Arc::new(is_known));
     let parts = Parts { options, dir, fs, clock, log, is_known, log_end, end };
     let (remote, counted_out) = Remote::open(parts).map_err(OpenError::ObjectStorage)?;
     if counted_out > 0 {

@@ -118,7 +118,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Takes the next epoch of a prefix.
     ///
-    /// * `end`: where the log ends.
+    /// * `end`: where the entries of the log end.
     /// * `known`: what this directory knows of the prefix.
     pub(crate) fn take(
         storage: &dyn ObjectStorage,

@@ -96,7 +96,7 @@ pub(crate) struct Parts {
     pub(crate) log: [u8; 16],
     pub(crate) is_known: IsKnown,
     pub(crate) log_end: LogEnd,
-    /// Where the log ends now.
+    /// Where the entries end that the log had when it was opened.
     pub(crate) end: u64,
 }
 

@@ -80,6 +80,14 @@ impl Remote {
         left
     }
 
+    /// Lets writes continue as soon as this many bytes wait.
+    async fn released(&self, bytes: usize) {
+        while self.intake.blobs_waiting() < bytes {
+            tokio::task::yield_now().await;
+        }
+        self.storage.hold_writes(false);
+    }
+
     fn packs(&self) -> usize {
         self.storage.names().iter().filter(|name| name.starts_with("packs/")).count()
     }
@@ -106,9 +114,10 @@ fn small_files_share_packs_large_ones_have_their_own_and_nothing_is_kept_on_disk
     block_on(async {
         let puts = (0..100_u64)
             .map(async |n| put(&remote.intake, &n.to_string(), &noise(n, SMALL)).await.map(drop));
-        for stored in futures_util::future::join_all(puts).await {
-            stored.unwrap();
-        }
+        remote.storage.hold_writes(true);
+        let (stored, ()) =
+            tokio::join!(futures_util::future::join_all(puts), remote.released(100 * SMALL));
+        stored.into_iter().for_each(|stored| stored.unwrap());
         let packs = remote.packs();
         assert!(packs < 50, "{packs} packs for 100 files");
         put(&remote.intake, "large", &noise(1_000, LARGE)).await.unwrap();
@@ -399,13 +408,8 @@ fn a_pack_that_is_half_dead_is_written_again_and_one_that_is_read_stays() {
         tokio::task::spawn_blocking(move || storage.wait_for_writes(1)).await.unwrap();
         let puts = (0..10_u64)
             .map(async |n| put(&remote.intake, &n.to_string(), &noise(n, SMALL)).await.map(drop));
-        let release = async {
-            while remote.intake.blobs_waiting() < 11 * SMALL {
-                tokio::task::yield_now().await;
-            }
-            remote.storage.hold_writes(false);
-        };
-        let (stored, ()) = tokio::join!(futures_util::future::join_all(puts), release);
+        let released = remote.released(11 * SMALL);
+        let (stored, ()) = tokio::join!(futures_util::future::join_all(puts), released);
         stored.into_iter().for_each(|stored| stored.unwrap());
         first.await.unwrap().unwrap();
         assert_eq!(remote.packs(), 2);
