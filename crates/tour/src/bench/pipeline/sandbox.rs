@@ -82,7 +82,7 @@ fn install(stage: &Stage<'_>, components: &Path) -> anyhow::Result<()> {
         .context("cannot install a component")?;
     let complaint = String::from_utf8_lossy(&installed.stderr);
     ensure!(installed.status.success(), "a component was not installed: {complaint}");
-    Ok(())
+    settle(&stage.scratch.join("data/connectors"))
 }
 
 fn cpu_seconds(report: &Value) -> anyhow::Result<f64> {
@@ -149,14 +149,7 @@ fn engine(
     let begun = Instant::now();
     Connectors::new(connectors.clone()).install("postgres", &path, None)?;
     figures.add("component_install_ms", begun.elapsed().as_secs_f64() * 1e3);
-    // Files that were only just written are compared at each load, until one finds them old enough.
-    let seen = connectors.join("postgres/component.seen");
-    let begun = Instant::now();
-    while !seen.exists() {
-        ensure!(begun.elapsed() < SETTLES_WITHIN, "a component is compared at each load");
-        Connectors::new(connectors.clone()).load("postgres", Grants::default())?;
-        std::thread::park_timeout(POLL_INTERVAL);
-    }
+    settle(&connectors)?;
     let mut loads = Vec::new();
     for _ in 0..20 {
         // A new engine has loaded nothing.
@@ -181,6 +174,19 @@ fn engine(
     })?;
     figures.median("instance_ready_us", ready);
     crossing(components, &host, runtime, figures)
+}
+
+/// Waits until a load trusts the component that was installed: files that were only just written are compared at each load,
+/// until one finds them old enough.
+fn settle(connectors: &Path) -> anyhow::Result<()> {
+    let seen = connectors.join("postgres/component.seen");
+    let begun = Instant::now();
+    while !seen.exists() {
+        ensure!(begun.elapsed() < SETTLES_WITHIN, "a component is compared at each load");
+        Connectors::new(connectors.to_owned()).load("postgres", Grants::default())?;
+        std::thread::park_timeout(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
 /// A batch of 1 MiB into a component, compared with a copy of its bytes.
