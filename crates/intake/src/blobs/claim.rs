@@ -177,14 +177,14 @@ impl Claim {
 
     /// Whether this process still holds it. Notes how far the log is.
     ///
-    /// * `end`: position up to which the log is on stable storage.
+    /// * `end`: position up to which the log is on stable storage; `None` leaves what was noted.
     ///
     /// # Errors
     /// The request failed: nothing is known.
     pub(crate) fn is_held(
         &self,
         storage: &dyn ObjectStorage,
-        end: u64,
+        end: Option<u64>,
     ) -> Result<bool, StorageError> {
         for _ in 0..TRIES {
             let found = storage.load(NAME, SIZE_MAX)?;
@@ -192,9 +192,9 @@ impl Claim {
             let Some((_, tag)) = read.filter(|(text, _)| self.is_of(text)) else {
                 return Ok(false);
             };
-            if self.end.load(Relaxed) == end {
+            let Some(end) = end.filter(|end| self.end.load(Relaxed) != *end) else {
                 return Ok(true);
-            }
+            };
             // Not what was read: nothing of an answer that was altered is written back.
             let (epoch, kept) = (self.epoch, self.kept);
             let text = Text { epoch, end, kept, ..Text::new(self.log, &self.holder) };
@@ -300,9 +300,12 @@ mod tests {
     fn each_opening_takes_another_epoch_and_ends_the_claim_of_the_one_before() {
         let storage = MemoryStorage::default();
         let first = take(&storage, 0).unwrap();
-        assert!(first.is_held(&storage, 0).unwrap());
+        assert!(first.is_held(&storage, Some(0)).unwrap());
         let second = take(&storage, 0).unwrap();
-        assert!(!first.is_held(&storage, 0).unwrap() && second.is_held(&storage, 0).unwrap());
+        assert!(
+            !first.is_held(&storage, Some(0)).unwrap()
+                && second.is_held(&storage, Some(0)).unwrap()
+        );
         assert_eq!((first.epoch, second.epoch), (1, 2));
         let known = Known { epoch: 9, ..Known::default() };
         assert_eq!(Claim::take(&storage, [1; 16], 0, &known).unwrap().epoch, 10);
@@ -338,7 +341,10 @@ mod tests {
         epochs.sort_unstable();
         epochs.dedup();
         assert_eq!(epochs.len(), claims.len());
-        assert_eq!(claims.iter().filter(|claim| claim.is_held(&*storage, 0).unwrap()).count(), 1);
+        assert_eq!(
+            claims.iter().filter(|claim| claim.is_held(&*storage, Some(0)).unwrap()).count(),
+            1
+        );
     }
 
     #[test]
@@ -358,7 +364,9 @@ mod tests {
         assert!(matches!(gone, ClaimError::Gone { .. }), "{gone}");
         let fresh = take(&storage, 0).unwrap();
         assert_eq!((fresh.epoch, fresh.kept), (3, 2));
-        assert!(fresh.is_held(&storage, 0).unwrap() && !third.is_held(&storage, 0).unwrap());
+        assert!(
+            fresh.is_held(&storage, Some(0)).unwrap() && !third.is_held(&storage, Some(0)).unwrap()
+        );
     }
 
     #[test]
@@ -373,11 +381,11 @@ mod tests {
     fn packs_of_before_are_kept_once_an_older_copy_of_the_log_takes_the_prefix_over() {
         let storage = MemoryStorage::default();
         let first = take(&storage, 10).unwrap();
-        assert!(first.is_held(&storage, 50).unwrap());
+        assert!(first.is_held(&storage, Some(50)).unwrap());
         assert_eq!(take(&storage, 50).unwrap().kept, 0);
         let older = take(&storage, 49).unwrap();
         assert_eq!((older.epoch, older.kept), (3, 2));
-        assert!(older.is_held(&storage, 60).unwrap());
+        assert!(older.is_held(&storage, Some(60)).unwrap());
         assert_eq!(take(&storage, 60).unwrap().kept, 2);
     }
 }

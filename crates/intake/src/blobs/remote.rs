@@ -129,7 +129,8 @@ pub(crate) struct Remote {
     pub(crate) index: BlobIndex,
     pub(crate) cache: Cache,
     pub(crate) claim: Claim,
-    pub(crate) log_end: LogEnd,
+    /// `None` once this was left: it keeps the log locked.
+    log_end: Mutex<Option<LogEnd>>,
     pub(crate) is_known: IsKnown,
     clock: Arc<dyn Clock>,
     packer: Packer,
@@ -191,7 +192,7 @@ impl Remote {
             index,
             cache,
             claim,
-            log_end,
+            log_end: Mutex::new(Some(log_end)),
             is_known,
             clock,
             uploads: Semaphore::new(UPLOADS_MAX),
@@ -227,9 +228,11 @@ impl Remote {
 
     /// Notes how far the log is, and that the index is complete. Called last. Blocks.
     pub(crate) fn leave(&self) {
+        let end = self.log_end.lock().take();
         // A bucket that is away is not waited for. A start that cannot compare keeps more than it needs to.
-        if self.state.lock().away.is_none()
-            && let Err(error) = self.claim.is_held(self.storage(), (self.log_end)())
+        if let Some(end) = end
+            && self.state.lock().away.is_none()
+            && let Err(error) = self.claim.is_held(self.storage(), Some(end()))
         {
             tracing::warn!(%error, "the claim does not say how far the log is");
         }
@@ -238,6 +241,12 @@ impl Remote {
             // The next start lists the packs since the epoch of this one.
             tracing::warn!(error = %forebay_base::error_chain::chain(&error), "an index was not closed");
         }
+    }
+
+    /// Whether this process still holds the prefix. Notes how far the log is. Blocks.
+    pub(crate) fn is_held(&self) -> Result<bool, StorageError> {
+        let end = self.log_end.lock().as_ref().map(|end| end());
+        self.noted(self.claim.is_held(self.storage(), end))
     }
 
     pub(crate) fn now_ms(&self) -> i64 {

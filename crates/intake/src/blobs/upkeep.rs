@@ -75,8 +75,7 @@ impl Remote {
     /// One pass: checks the claim, frees space, and adds what the index does not know if `lists`. Blocks.
     pub(crate) fn pass(self: &Arc<Self>, lists: bool) -> Result<(), RemoteError> {
         let _one_at_a_time = self.pass.lock();
-        let held = self.noted(self.claim.is_held(self.storage(), (self.log_end)()));
-        if !held.map_err(|source| self.failed(source))? {
+        if !self.is_held().map_err(|source| self.failed(source))? {
             let mut state = self.state.lock();
             if !std::mem::replace(&mut state.is_fenced, true) {
                 let url = self.storage().url();
