@@ -56,6 +56,8 @@ pub(crate) use check::RemoteCheck;
 pub use claim::ClaimError;
 pub(crate) use keeping::Pinned;
 pub(crate) use meters::measure;
+#[cfg(feature = "fuzzing")]
+pub use pack::pack_end;
 pub(crate) use reading::RemoteBlob;
 pub use remote::{ObjectStorageOptions, RemoteError};
 pub(crate) use remote::{Parts, Remote};

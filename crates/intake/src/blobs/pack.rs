@@ -221,6 +221,48 @@ fn members(index: &[u8], index_at: u64) -> Result<Vec<Member>, &'static str> {
     if next == index_at { Ok(members) } else { Err(GAP) }
 }
 
+/// Reads bytes as the end of a pack, and as an index whose end is right, for the fuzz target. Returns the number of
+/// blobs of the second. Not part of the public interface.
+///
+/// # Panics
+/// An index that is accepted is not the one that would be written.
+#[cfg(feature = "fuzzing")]
+#[must_use]
+pub fn pack_end(bytes: &[u8]) -> usize {
+    let id = PackId::new(1, 1);
+    let size = bytes.len() as u64;
+    let accepted = |tail: &[u8], size: u64| match read_end(tail, size, id) {
+        Ok(End::Members(members)) => {
+            assert!(tail.ends_with(&index_and_end(id, &members)));
+            members.len()
+        }
+        Ok(End::Before(at)) => {
+            assert!(at < size - tail.len() as u64);
+            0
+        }
+        Err(_) => 0,
+    };
+    for size in [size, size.saturating_mul(2), u64::MAX] {
+        let _members = accepted(bytes, size);
+    }
+    let entry_size = usize::try_from(ENTRY_SIZE).unwrap_or(usize::MAX);
+    let entries = bytes.chunks_exact(entry_size);
+    let Some(last) = entries.clone().last() else { return 0 };
+    // The index begins where the last of its blobs would end.
+    let number = |at: usize| {
+        let bytes = last.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    let index_at = number(32).saturating_add(file_len(number(40)));
+    let mut tail = entries.clone().flatten().copied().collect::<Vec<_>>();
+    for number in [index_at, entries.len() as u64, id.0] {
+        tail.extend_from_slice(&number.to_le_bytes());
+    }
+    tail.extend_from_slice(&checksum::crc32c(&tail).to_le_bytes());
+    tail.extend_from_slice(&END_MARK);
+    accepted(&tail, index_at.saturating_add(tail.len() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
