@@ -42,13 +42,18 @@ pub(crate) fn root() -> PathBuf {
 /// every crate above TLS, a quarter of an hour.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    apart(&mut command).current_dir(root());
+    command
+}
+
+/// Keeps from a command what Cargo says of this package.
+pub(crate) fn apart(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if OF_THIS_PACKAGE.iter().any(|start| text.starts_with(start)) {
             command.env_remove(&name);
         }
     }
-    command.current_dir(root());
     command
 }
 
@@ -104,7 +109,8 @@ pub(crate) fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-fn show(command: &Command) -> String {
+/// A command line, as it is shown.
+pub(crate) fn show(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
     let args = command.get_args().map(|arg| arg.to_string_lossy());

@@ -16,6 +16,10 @@ use anyhow::{Context as _, ensure};
 
 use crate::command::{output, root, run as run_command, say, works};
 
+/// The profile of components that are used or measured.
+pub(crate) const RELEASE: &str = "release";
+/// The profile of components that are tested.
+pub(crate) const QUICK: &str = "quick";
 /// The target.
 const TARGET: &str = "wasm32-unknown-unknown";
 /// Debian's packages, and the program that shows that they are there.
@@ -44,6 +48,9 @@ pub(crate) struct Args {
     /// Build only this connector.
     #[arg(value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(names()))]
     only: Option<String>,
+    /// Cargo profile for the build. `quick` is that of the tests.
+    #[arg(long, default_value = RELEASE)]
+    profile: String,
 }
 
 /// The names of all components.
@@ -59,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let wanted = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
     let chosen: Vec<_> = CONNECTORS.iter().filter(|(_, name)| wanted(name)).collect();
     if !chosen.is_empty() {
-        build(&chosen)?;
+        build(&chosen, &args.profile)?;
     }
     let mut built: Vec<&str> = chosen.into_iter().map(|(_, name)| *name).collect();
     for name in IN_C.into_iter().filter(|name| wanted(name)) {
@@ -79,8 +86,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn build_all() -> anyhow::Result<()> {
-    run(&Args { only: None })
+pub(crate) fn build_all(profile: &str) -> anyhow::Result<()> {
+    run(&Args { only: None, profile: profile.to_owned() })
 }
 
 /// Where components are: beside what Cargo builds.
@@ -234,7 +241,7 @@ fn sysroot() -> anyhow::Result<PathBuf> {
 }
 
 /// Builds components, all at once, so that what they share is compiled once.
-fn build(chosen: &[&(&str, &str)]) -> anyhow::Result<()> {
+fn build(chosen: &[&(&str, &str)], profile: &str) -> anyhow::Result<()> {
     let tools = tools_of_rust()?;
     let workspace = root().join("connectors");
     let target = dir();
@@ -261,7 +268,7 @@ fn build(chosen: &[&(&str, &str)]) -> anyhow::Result<()> {
             cargo
         }
     };
-    cargo.args(["build", "--release", "--locked", "--target", TARGET]);
+    cargo.args(["build", "--profile", profile, "--locked", "--target", TARGET]);
     for (package, _) in chosen {
         cargo.args(["--package", package]);
     }
@@ -278,7 +285,7 @@ fn build(chosen: &[&(&str, &str)]) -> anyhow::Result<()> {
     run_command(&mut cargo)?;
     for (package, name) in chosen {
         let built = format!("{}.wasm", package.replace('-', "_"));
-        let built = target.join(TARGET).join("release").join(built);
+        let built = target.join(TARGET).join(profile).join(built);
         std::fs::copy(&built, target.join(format!("{name}.wasm")))
             .with_context(|| format!("cannot copy {}", built.display()))?;
     }

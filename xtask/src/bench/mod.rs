@@ -179,7 +179,7 @@ fn measure(args: &Args) -> anyhow::Result<String> {
         command.arg("--peer-python").arg(venv("duckdb-2.0.0", &[DUCKDB])?);
     }
     if args.subsystem == "connectors" {
-        crate::connectors::build_all()?;
+        crate::connectors::build_all(crate::connectors::RELEASE)?;
         command.arg("--components").arg(crate::connectors::dir());
     }
     if args.subsystem == "pipeline" {

@@ -118,11 +118,12 @@ impl Inode {
     /// later sync succeeds without them while reads still show them.
     pub(super) fn sync_failed(&mut self, rng: &mut Rng) {
         let pending = std::mem::take(&mut self.pending);
-        Self::persist_some(&mut self.durable, pending, rng);
+        Self::persist_some(&mut self.durable, &pending, rng);
     }
 
     /// Applies a random part of `pending` in a random order.
-    fn persist_some(durable: &mut Vec<u8>, mut pending: Vec<Change>, rng: &mut Rng) {
+    fn persist_some(durable: &mut Vec<u8>, pending: &[Change], rng: &mut Rng) {
+        let mut pending: Vec<&Change> = pending.iter().collect();
         // Usually all or nearly all of it, in order, as on a real disk; sometimes an arbitrary
         // part.
         if rng.one_in(2) {
@@ -135,12 +136,13 @@ impl Inode {
         }
     }
 
-    fn power_off(mut self, rng: &mut Rng) -> Self {
-        let pending = std::mem::take(&mut self.pending);
-        Self::persist_some(&mut self.durable, pending, rng);
-        self.live.clone_from(&self.durable);
-        self.drop_pages_from(self.live.len() as u64);
-        self
+    fn power_off(&self, rng: &mut Rng) -> Self {
+        let mut durable = self.durable.clone();
+        Self::persist_some(&mut durable, &self.pending, rng);
+        let live = durable.clone();
+        let mut left = Self { live, durable, pending: Vec::new(), pages: self.pages.clone() };
+        left.drop_pages_from(left.live.len() as u64);
+        left
     }
 
     pub(super) fn flip(&mut self, offset: usize, mask: u8) -> bool {
@@ -240,13 +242,13 @@ impl Names {
     /// A failed sync: some changes reached the disk. Unlike bytes, names are not dropped: they are
     /// written through the file system's journal, which tries again or stops the whole file system.
     pub(super) fn sync_failed(&mut self, dir: &Path, rng: &mut Rng) {
-        let touched = self.pending.iter().filter(|change| change.touches(dir)).cloned().collect();
+        let touched = self.pending.iter().filter(|change| change.touches(dir));
         Self::persist_some(&mut self.durable, touched, rng);
     }
 
-    fn persist_some(
+    fn persist_some<'a>(
         durable: &mut BTreeMap<PathBuf, Node>,
-        pending: Vec<NameChange>,
+        pending: impl Iterator<Item = &'a NameChange>,
         rng: &mut Rng,
     ) {
         for change in pending {
@@ -256,9 +258,10 @@ impl Names {
         }
     }
 
-    fn power_off(mut self, rng: &mut Rng) -> Self {
-        Self::persist_some(&mut self.durable, self.pending, rng);
-        Self { live: self.durable.clone(), durable: self.durable, pending: Vec::new() }
+    fn power_off(&self, rng: &mut Rng) -> Self {
+        let mut durable = self.durable.clone();
+        Self::persist_some(&mut durable, self.pending.iter(), rng);
+        Self { live: durable.clone(), durable, pending: Vec::new() }
     }
 }
 
@@ -299,10 +302,10 @@ impl Disk {
     }
 
     /// Returns the disk's contents after a power loss.
-    pub(super) fn power_off(self, rng: &mut Rng) -> Self {
+    pub(super) fn power_off(&self, rng: &mut Rng) -> Self {
         let names = self.names.power_off(rng);
-        let inodes =
-            self.inodes.into_iter().map(|(id, inode)| (id, inode.power_off(rng))).collect();
-        Self { inodes, names, ..self }
+        let inodes = self.inodes.iter().map(|(id, inode)| (*id, inode.power_off(rng))).collect();
+        let (next_inode, capacity) = (self.next_inode, self.capacity);
+        Self { inodes, names, next_inode, capacity }
     }
 }

@@ -134,7 +134,7 @@ impl SimFs {
         let mut state = self.state.lock();
         state.stopped = true;
         let mut rng = Rng::new(seed);
-        let disk = state.disk.clone().power_off(&mut rng);
+        let disk = state.disk.power_off(&mut rng);
         Self::with_disk(disk, rng.next_u64())
     }
 

@@ -1,9 +1,11 @@
-//! `cargo xtask test`: every test of the workspace, then unmodified clients against the cache, then
-//! the quick attacks.
+//! `cargo xtask test`: every test of the workspace, two programs at a time ([`programs`]), then unmodified clients
+//! against the cache, then the quick attacks.
 //!
 //! `FOREBAY_REQUIRE_SERVICES=1` is passed on: a test with a missing requirement then fails instead
 //! of skipping. The clients ([`crate::clients`]) and the attacks ([`crate::attack`]) run last, and
 //! only if no tests are selected.
+
+mod programs;
 
 use crate::command::{FEATURES, cargo, run as run_command, say};
 use crate::{attack, clients};
@@ -27,16 +29,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         if required { " (required)" } else { " (skipped if not installed)" }
     ));
     if crate::connectors::can_build() {
-        crate::connectors::build_all()?;
+        crate::connectors::build_all(crate::connectors::QUICK)?;
     } else {
         say("connectors are not built: there is no compiler for WebAssembly");
     }
-    run_command(
-        cargo().args(["test", "--workspace", "--features", FEATURES, "--locked"]).args(&args.rest),
-    )?;
+    let mut test = cargo();
+    test.args(["test", "--workspace", "--features", FEATURES, "--locked"]);
     if !args.rest.is_empty() {
-        return Ok(());
+        return run_command(test.args(&args.rest));
     }
+    programs::run()?;
+    run_command(test.arg("--doc"))?;
     let clients = clients::run(&clients::Args::after_tests()?);
     // One run reports everything, as far as possible.
     let attacks = attack::run(&attack::Args::after_tests()?);
