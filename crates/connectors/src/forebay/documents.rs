@@ -6,22 +6,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use forebay_pgcopy::column::schema;
-use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Cursor, Division, Opening, Result, SourceStream, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Outlet, Phase};
 use forebay_sdk::settings::{StreamSettings, SyncMode};
-use forebay_sdk::values::read::Builder;
-use forebay_sdk::values::types;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::client::Server;
 use super::fields::{self, FieldColumn, Members};
+use super::rows::{self, Gathered};
 
 /// Maximum number of documents of a page, as in the server.
 const PAGE: u64 = 1_000;
@@ -87,8 +83,7 @@ impl Namespace {
             ("received", "timestamptz", Origin::Received),
             ("document", "json", Origin::Document),
         ] {
-            let column = types::column(column, of);
-            namespace.columns.extend(column.map(|column| Column { nullable: false, ..column }));
+            namespace.columns.extend(rows::described([(column, of, false)]));
             namespace.origins.push(origin);
         }
         for field in page.columns {
@@ -148,25 +143,12 @@ impl Namespace {
         Ok(Some(last))
     }
 
-    /// The columns a stream chooses, in its order.
+    /// Keeps the columns that a stream chooses, in its order.
     fn choose(&mut self, stream: &StreamSettings) -> Result<()> {
-        if stream.columns.is_empty() {
-            return Ok(());
-        }
-        let (mut columns, mut origins) = (Vec::new(), Vec::new());
-        for name in &stream.columns {
-            let known = self.columns.iter().zip(&self.origins);
-            let Some((column, origin)) = known.into_iter().find(|(it, _)| it.name == *name) else {
-                let known: Vec<&str> = self.columns.iter().map(|column| &*column.name).collect();
-                return Err(ConnectorError::unsupported(
-                    format!("{} has no column {name:?}", stream.name),
-                    format!("choose from {}", known.join(", ")),
-                ));
-            };
-            columns.push(column.clone());
-            origins.push(origin.clone());
-        }
-        (self.columns, self.origins) = (columns, origins);
+        let chosen = rows::choose(&self.columns, stream)?;
+        let known =
+            |at: &usize| Some((self.columns.get(*at)?.clone(), self.origins.get(*at)?.clone()));
+        (self.columns, self.origins) = chosen.iter().filter_map(known).unzip();
         Ok(())
     }
 }
@@ -260,10 +242,9 @@ impl DocumentStream {
         Ok(())
     }
 
-    fn append(&self, document: &Document<'_>, builders: &mut [Builder]) -> Result<()> {
+    fn append(&self, document: &Document<'_>, rows: &mut Gathered<'_>) -> Result<()> {
         let members = Members::of(document.document);
-        let columns = self.namespace.columns.iter().zip(&self.namespace.origins);
-        for ((column, origin), builder) in columns.zip(builders) {
+        for ((column, builder), origin) in rows.builders().zip(&self.namespace.origins) {
             let appended = match origin {
                 Origin::Id => builder.text(&document.id.to_string()),
                 Origin::Received => builder.text(&document.received),
@@ -279,14 +260,6 @@ impl DocumentStream {
             })?;
         }
         Ok(())
-    }
-
-    fn take(&self, builders: &mut [Builder], rows: usize) -> Result<RecordBatch> {
-        let arrays = builders.iter_mut().map(Builder::finish).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = Arc::new(schema(&self.namespace.columns));
-        RecordBatch::try_new_with_options(schema, arrays, &options)
-            .map_err(|error| ConnectorError::data(&*self.namespace.name, error.to_string()))
     }
 }
 
@@ -321,8 +294,7 @@ impl SourceStream for DocumentStream {
             return Err(ConnectorError::data(&*self.namespace.name, "there is no such unit"));
         };
         let phases = Arc::clone(&out.context().phases);
-        let mut builders: Vec<Builder> = self.namespace.columns.iter().map(Builder::new).collect();
-        let (mut count, mut size) = (0, 0);
+        let mut rows = Gathered::new(&self.namespace.columns, self.batch_size);
         while after < last {
             let begun = Instant::now();
             let body = self.namespace.page(after, PAGE).await?;
@@ -334,12 +306,9 @@ impl SourceStream for DocumentStream {
                     return Err(self.namespace.server.misunderstood(&self.namespace.act(), found));
                 }
                 after = document.id;
-                self.append(document, &mut builders)?;
-                (count, size) = (count + 1, size + document.document.get().len() + 64);
-                if size >= self.batch_size {
-                    let batch = self.take(&mut builders, count)?;
-                    (count, size) = (0, 0);
-                    out.send(Rows::Records(batch)).await?;
+                self.append(document, &mut rows)?;
+                if let Some(batch) = rows.count(document.document.get().len() + 64)? {
+                    out.send(batch).await?;
                 }
             }
             let is_beyond = page.documents.last().is_none_or(|document| document.id > last);
@@ -347,12 +316,9 @@ impl SourceStream for DocumentStream {
                 break;
             }
         }
-        match count {
-            0 => Ok(()),
-            count => {
-                let batch = self.take(&mut builders, count)?;
-                out.send(Rows::Records(batch)).await
-            }
+        match rows.take()? {
+            Some(batch) => out.send(batch).await,
+            None => Ok(()),
         }
     }
 }

@@ -6,21 +6,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use forebay_pgcopy::column::schema;
-use forebay_sdk::batch::Rows;
 use forebay_sdk::connector::{Cursor, Division, Opening, Result, SourceStream, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Outlet, Phase};
 use forebay_sdk::settings::{StreamSettings, SyncMode};
-use forebay_sdk::values::read::Builder;
-use forebay_sdk::values::types;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::client::Server;
+use super::rows::{self, Gathered, append};
 
 /// Maximum number of units of the events.
 const UNITS_MAX: u64 = 4_096;
@@ -107,10 +103,7 @@ impl Stats {
 /// The columns of events.
 pub(super) fn columns(has_hashes: bool) -> Vec<Column> {
     let hash = has_hashes.then_some((HASH, "text", false));
-    let all = COLUMNS.into_iter().chain(hash);
-    let column =
-        |(name, of, nullable)| types::column(name, of).map(|column| Column { nullable, ..column });
-    all.filter_map(column).collect()
+    rows::described(COLUMNS.into_iter().chain(hash)).collect()
 }
 
 /// The filter in a stream's name: after `events/` a stream's name, or parameters of the search such
@@ -120,17 +113,9 @@ pub(super) fn filter(name: &str) -> Result<Vec<(String, String)>> {
     if !asked.contains('=') {
         return Ok(vec![("stream".into(), asked.to_owned())]);
     }
-    let pairs: Vec<(String, String)> =
-        url::form_urlencoded::parse(asked.as_bytes()).into_owned().collect();
     const KNOWN: [&str; 10] =
         ["stream", "type", "host", "ip", "severity", "contains", "word", "regex", "from", "to"];
-    match pairs.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
-        None => Ok(pairs),
-        Some((unknown, _)) => Err(ConnectorError::unsupported(
-            format!("events cannot be filtered by {unknown:?}"),
-            format!("filter by {}", KNOWN.join(", ")),
-        )),
-    }
+    super::source::parameters(asked, "events", &KNOWN)
 }
 
 /// Open events.
@@ -199,35 +184,26 @@ impl EventStream {
         Ok(opened)
     }
 
-    fn append(&self, event: &Event<'_>, builders: &mut [Builder]) -> Result<()> {
-        for (column, builder) in self.columns.iter().zip(builders) {
-            let text = |text: &Option<String>, builder: &mut Builder| match text {
-                Some(text) => builder.text(text),
-                None => {
-                    builder.null();
-                    Ok(())
-                }
-            };
+    fn append(event: &Event<'_>, rows: &mut Gathered<'_>) -> Result<()> {
+        for (column, builder) in rows.builders() {
+            let mut text = |text: &Option<String>| append(builder, text.as_deref());
             let appended = match column.name.as_str() {
                 "position" => builder.text(&event.seq.to_string()),
                 "id" => builder.text(&event.id),
                 "time" => builder.text(&to_microseconds(&event.timestamp)),
                 "time_text" => builder.text(&event.timestamp),
-                "stream" => text(&event.stream, builder),
-                "type" => text(&event.kind, builder),
-                "severity" => text(&event.severity, builder),
-                "host" => text(&event.source.host, builder),
-                "ip" => text(&event.source.ip, builder),
-                "collector" => text(&event.source.collector, builder),
-                "format" => text(&event.source.format, builder),
-                "payload" => text(&event.raw, builder),
+                "stream" => text(&event.stream),
+                "type" => text(&event.kind),
+                "severity" => text(&event.severity),
+                "host" => text(&event.source.host),
+                "ip" => text(&event.source.ip),
+                "collector" => text(&event.source.collector),
+                "format" => text(&event.source.format),
+                "payload" => text(&event.raw),
                 // As base64, the text form of columns of bytes.
-                "payload_bytes" => text(&event.raw_base64, builder),
-                "attributes" => match event.attributes {
-                    Some(attributes) => builder.text(attributes.get()),
-                    None => text(&None, builder),
-                },
-                _ => text(&event.proof.as_ref().map(|proof| proof.leaf_hash.clone()), builder),
+                "payload_bytes" => text(&event.raw_base64),
+                "attributes" => append(builder, event.attributes.map(RawValue::get)),
+                _ => append(builder, event.proof.as_ref().map(|proof| &*proof.leaf_hash)),
             };
             appended.map_err(|found| {
                 let place = format!("event {} at {}, {}", event.id, event.seq, column.name);
@@ -235,13 +211,6 @@ impl EventStream {
             })?;
         }
         Ok(())
-    }
-
-    fn take(&self, builders: &mut [Builder], rows: usize) -> Result<RecordBatch> {
-        let arrays = builders.iter_mut().map(Builder::finish).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::new(schema(&self.columns)), arrays, &options)
-            .map_err(|error| ConnectorError::data("events", error.to_string()))
     }
 
     fn query(&self, from: u64, to: u64) -> Vec<(String, String)> {
@@ -261,19 +230,8 @@ impl EventStream {
 /// The columns a stream chooses, in its order.
 fn choose(server: &Server, stream: &StreamSettings) -> Result<Vec<Column>> {
     let all = columns(server.settings().event_hashes);
-    if stream.columns.is_empty() {
-        return Ok(all);
-    }
-    let choose = |name: &String| {
-        all.iter().find(|column| column.name == *name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = all.iter().map(|column| &*column.name).collect();
-            ConnectorError::unsupported(
-                format!("events have no column {name:?}"),
-                format!("choose from {}", known.join(", ")),
-            )
-        })
-    };
-    stream.columns.iter().map(choose).collect()
+    let chosen = rows::choose(&all, stream)?;
+    Ok(chosen.into_iter().filter_map(|at| all.get(at).cloned()).collect())
 }
 
 /// A unit of the positions from `from` up to, but excluding, `to`.
@@ -349,28 +307,21 @@ impl SourceStream for EventStream {
         let query = self.query(from, to);
         let answer = self.server.get(act, &path, &query, "application/x-ndjson").await?;
         let mut lines = self.server.lines(act, answer);
-        let mut builders: Vec<Builder> = self.columns.iter().map(Builder::new).collect();
-        let (mut count, mut size) = (0, 0);
+        let mut rows = Gathered::new(&self.columns, self.batch_size);
         while let Some(line) = lines.next().await? {
             let event: Event<'_> = serde_json::from_slice(line)
                 .map_err(|error| self.server.misunderstood(act, error))?;
-            self.append(&event, &mut builders)?;
-            (count, size) = (count + 1, size + line.len());
-            if size >= self.batch_size {
-                let batch = self.take(&mut builders, count)?;
-                (count, size) = (0, 0);
+            Self::append(&event, &mut rows)?;
+            if let Some(batch) = rows.count(line.len())? {
                 phases.add(Phase::Fetch, begun);
-                out.send(Rows::Records(batch)).await?;
+                out.send(batch).await?;
                 begun = Instant::now();
             }
         }
         phases.add(Phase::Fetch, begun);
-        match count {
-            0 => Ok(()),
-            count => {
-                let batch = self.take(&mut builders, count)?;
-                out.send(Rows::Records(batch)).await
-            }
+        match rows.take()? {
+            Some(batch) => out.send(batch).await,
+            None => Ok(()),
         }
     }
 }

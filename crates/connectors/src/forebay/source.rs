@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::client::Server;
 use super::documents::{DocumentStream, Namespace};
 use super::events::{self, EventStream, Stats};
+use super::files::{self, FileStream};
 use super::settings::Settings;
 
 /// Prefix of the names of streams of documents.
@@ -36,12 +37,41 @@ struct Listed {
     namespace: String,
 }
 
+/// Of the statistics of files.
+#[derive(Debug, Deserialize)]
+struct Statistics {
+    files: u64,
+}
+
 impl ForebaySource {
     /// Creates the source with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
+}
+
+/// The parameters in a stream's name.
+///
+/// * `of`: what they filter.
+///
+/// # Errors
+/// One is none of the known ones.
+pub(super) fn parameters(text: &str, of: &str, known: &[&str]) -> Result<Vec<(String, String)>> {
+    let pairs: Vec<(String, String)> =
+        url::form_urlencoded::parse(text.as_bytes()).into_owned().collect();
+    match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        None => Ok(pairs),
+        Some((unknown, _)) => Err(ConnectorError::unsupported(
+            format!("{of} cannot be filtered by {unknown:?}"),
+            format!("filter by {}", known.join(", ")),
+        )),
+    }
+}
+
+/// Whether a stream's name is this one, or a part of it.
+fn is_of(name: &str, stream: &str) -> bool {
+    name.strip_prefix(stream).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 async fn namespaces(server: &Server) -> Result<Vec<String>> {
@@ -52,7 +82,7 @@ async fn namespaces(server: &Server) -> Result<Vec<String>> {
 fn described(
     name: String,
     columns: &[Column],
-    key: &str,
+    key: &[&str],
     rows: u64,
     bytes: Option<u64>,
 ) -> Discovered {
@@ -63,7 +93,13 @@ fn described(
         note: None,
     });
     let columns = columns.collect();
-    Discovered { name, columns, primary_key: vec![key.to_owned()], rows: Some(rows), bytes }
+    Discovered {
+        name,
+        columns,
+        primary_key: key.iter().map(|&name| name.to_owned()).collect(),
+        rows: Some(rows),
+        bytes,
+    }
 }
 
 #[async_trait]
@@ -81,12 +117,15 @@ impl Source for ForebaySource {
         for name in namespaces(&server).await? {
             let found = Namespace::of(&server, &name).await?;
             let name = format!("{COLLECTIONS}{name}");
-            discovered.push(described(name, &found.columns, "id", found.count, None));
+            discovered.push(described(name, &found.columns, &["id"], found.count, None));
         }
         let stats = Stats::of(&server).await?;
         let columns = events::columns(self.settings.event_hashes);
         let bytes = Some(stats.bytes());
-        discovered.push(described("events".into(), &columns, "position", stats.events, bytes));
+        discovered.push(described("events".into(), &columns, &["position"], stats.events, bytes));
+        let found: Statistics = server.json("count files", &["v1", "files", "statistics"]).await?;
+        let (columns, key) = (files::columns(), ["namespace", "name"]);
+        discovered.push(described("files".into(), &columns, &key, found.files, None));
         Ok(discovered)
     }
 
@@ -98,18 +137,21 @@ impl Source for ForebaySource {
     ) -> Result<Arc<dyn SourceStream>> {
         let server = Server::new(&self.settings)?;
         let begun = Instant::now();
-        let opened: Arc<dyn SourceStream> =
-            if let Some(name) = stream.name.strip_prefix(COLLECTIONS) {
-                let namespace = Namespace::of(&server, name).await?;
-                Arc::new(DocumentStream::open(namespace, stream, opening).await?)
-            } else if stream.name == "events" || stream.name.starts_with("events/") {
-                Arc::new(EventStream::open(&server, stream, opening).await?)
-            } else {
-                return Err(ConnectorError::unsupported(
-                    format!("a Forebay has no stream {:?}", stream.name),
-                    "specify collections/NAMESPACE, events, events/STREAM or events/type=TYPE",
-                ));
-            };
+        let opened: Arc<dyn SourceStream> = if let Some(name) =
+            stream.name.strip_prefix(COLLECTIONS)
+        {
+            let namespace = Namespace::of(&server, name).await?;
+            Arc::new(DocumentStream::open(namespace, stream, opening).await?)
+        } else if is_of(&stream.name, "events") {
+            Arc::new(EventStream::open(&server, stream, opening).await?)
+        } else if is_of(&stream.name, "files") {
+            Arc::new(FileStream::open(&server, stream, opening).await?)
+        } else {
+            return Err(ConnectorError::unsupported(
+                format!("a Forebay has no stream {:?}", stream.name),
+                "specify collections/NAMESPACE, events, events/STREAM, events/type=TYPE, files or files/NAMESPACE",
+            ));
+        };
         context.phases.add(Phase::Query, begun);
         Ok(opened)
     }

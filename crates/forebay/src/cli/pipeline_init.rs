@@ -150,6 +150,7 @@ const FOREBAY_STREAMS: &str = "  streams:
     - name: events                 # or events/STREAM, or events/type=login&severity=high
       sync_mode: incremental
       cursor_field: position
+    # - name: files                # the catalogue, completely in each run: write_mode: replace
 ";
 
 const FENCE: &str = "  # permissions:                   # anything not listed here is unrestricted

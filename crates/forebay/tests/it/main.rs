@@ -49,6 +49,7 @@ mod inventory_http;
 mod inventory_versions;
 mod jobs;
 mod jobs_adopted;
+mod lake;
 mod mixed_client;
 mod mixed_kill;
 mod mixed_oracle;
