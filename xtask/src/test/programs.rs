@@ -19,8 +19,16 @@ use crate::command::{FEATURES, apart, cargo, say, show};
 /// Number of programs that run at the same time, each with a thread for each processor.
 const AT_ONCE: usize = 2;
 /// Packages whose integration tests take longest. They begin first, so that none is left for the end.
-const LONGEST: [&str; 5] =
-    ["forebay", "forebay-events", "forebay-inventory", "forebay-pipeline", "forebay-intake"];
+const LONGEST: [&str; 8] = [
+    "forebay",
+    "forebay-events",
+    "forebay-postgres",
+    "forebay-pipeline",
+    "forebay-intake",
+    "forebay-inventory",
+    "forebay-clickhouse",
+    "forebay-wasm",
+];
 /// What a program prints before the output of the tests that failed.
 const FAILURES: &str = "\nfailures:\n";
 /// Maximum number of lines of a failed program that are shown once more.
@@ -57,7 +65,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let mut programs = build()?;
     programs.sort_by_key(|program| program.rank);
     let count = programs.len();
-    let ended = run_all(programs.into())?;
+    let ended = run_all(programs.into(), &|text| say(text))?;
     let failed: Vec<&Ended> = ended.iter().filter(|ended| ended.failed.is_some()).collect();
     for ended in &failed {
         say(format_args!("{}\n{}", line(ended), failures(&ended.said)));
@@ -110,17 +118,20 @@ fn program(artifact: cargo_metadata::Artifact) -> Option<Program> {
 }
 
 /// Runs programs and shows what they print.
-fn run_all(programs: VecDeque<Program>) -> anyhow::Result<Vec<Ended>> {
+fn run_all(
+    programs: VecDeque<Program>,
+    show: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<Vec<Ended>> {
     let (queue, all) = (Mutex::new(programs), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         let work = || -> anyhow::Result<()> {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some(program) = next else { return Ok(()) };
-                say(format_args!("{}: ...", program.name));
+                show(&format!("{}: ...", program.name));
                 let ended = run_one(program)?;
                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                say(format_args!("{}\n{}", ended.said, line(&ended)));
+                show(&format!("{}\n{}", ended.said, line(&ended)));
                 all.push(ended);
             }
         };
@@ -193,7 +204,7 @@ mod tests {
             ),
             script(dir.path(), "last", "echo \"${CARGO_PKG_NAME:-none}\" >&2"),
         ];
-        let mut ended = run_all(VecDeque::from(programs)).unwrap();
+        let mut ended = run_all(VecDeque::from(programs), &|_| {}).unwrap();
         ended.sort_by(|a, b| a.name.cmp(&b.name));
         let [failing, last, sound] = ended.as_slice() else { panic!("{ended:?}") };
         assert!(failing.failed.as_deref().is_some_and(|how| how.contains("101")), "{failing:?}");

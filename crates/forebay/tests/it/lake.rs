@@ -20,7 +20,7 @@ duck = duckdb.connect(config={"allow_unsigned_extensions": "true"})
 for module in (duckdb_extension_parquet, duckdb_extension_delta):
     root = pathlib.Path(module.__file__).parent
     duck.load_extension(str(next(root.rglob("*.duckdb_extension"))))
-for table in lake.iterdir():
+for table in (log.parent for log in lake.glob("*/_delta_log")):
     builder = builder.register(table.name, deltalake.DeltaTable(str(table)))
     duck.sql(f"create view {table.name} as select * from delta_scan('{table}')")
 rows = builder.execute(query).read_all()

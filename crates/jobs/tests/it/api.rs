@@ -51,8 +51,9 @@ fn jobs_run_and_their_results_are_known_after_a_restart() {
         assert_eq!(reaches(&queue, panics, Status::is_ended).await, Status::Failed);
         assert_eq!(queue.result(large).unwrap().unwrap(), "ok: 200000");
         assert_eq!(effects.lock().unwrap()[&large].1.len(), 200_000);
-        assert_eq!(queue.stats().bodies_bytes, 0, "the body is not needed any more");
         queue.close(Duration::from_secs(5)).await.unwrap();
+        // It is removed after the status is known.
+        assert_eq!(queue.stats().bodies_bytes, 0, "the body is not needed any more");
         assert!(matches!(submit(&queue, "ok").await, Err(SubmitError::Closed)));
         drop(queue);
         let clock = Arc::new(SystemClock::new());
