@@ -2,10 +2,14 @@
 //!
 //! Invariants: names are fit for labels, and a connector has at most [`MEASURES_MAX`]; a name is a counter or a gauge.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::connector::Result;
 use crate::error::ConnectorError;
@@ -16,9 +20,8 @@ pub const MEASURES_MAX: usize = 32;
 pub const MEASURE_SIZE_MAX: usize = 64;
 
 /// A value that a connector reports.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = PipelineMeasureValue)]
 pub enum MeasureValue {
     /// How many there were in this run.
     Count(u64),
@@ -27,8 +30,7 @@ pub enum MeasureValue {
 }
 
 /// What a connector reports of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
-#[schema(as = PipelineMeasure)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measure {
     /// The connector.
     pub connector: String,
@@ -37,6 +39,36 @@ pub struct Measure {
     /// The value.
     #[serde(flatten)]
     pub value: MeasureValue,
+}
+
+/// What a connector reports of a run.
+// As generated clients understand it: some of them cannot read an object of which one part is one of two.
+#[derive(utoipa::ToSchema)]
+#[schema(as = PipelineMeasure)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Described {
+    /// The connector.
+    connector: String,
+    /// What was measured.
+    name: String,
+    /// How many there were in this run; absent for a gauge.
+    #[schema(nullable = false)]
+    count: Option<u64>,
+    /// How much there was last; absent for a counter.
+    #[schema(nullable = false)]
+    gauge: Option<f64>,
+}
+
+impl PartialSchema for Measure {
+    fn schema() -> RefOr<Schema> {
+        Described::schema()
+    }
+}
+
+impl ToSchema for Measure {
+    fn name() -> Cow<'static, str> {
+        Described::name()
+    }
 }
 
 /// What the connectors of a run report.
