@@ -208,7 +208,7 @@ impl SourceStream for FileStream {
         let mut cursor = None;
         loop {
             let begun = Instant::now();
-            let page = self.page(PAGE, cursor.take()).await?;
+            let page = self.page(PAGE, cursor.clone()).await?;
             phases.add(Phase::Fetch, begun);
             for file in &page.files {
                 append_file(file, &mut rows)?;
@@ -216,13 +216,13 @@ impl SourceStream for FileStream {
                     out.send(batch).await?;
                 }
             }
-            match page.next_cursor {
-                None => break,
-                // A server that repeats itself must not be asked for ever.
-                Some(_) if page.files.is_empty() => {
-                    return Err(self.server.misunderstood(ACT, "a page before the last is empty"));
-                }
-                next => cursor = next,
+            // A server that repeats itself must not be asked for ever.
+            if page.next_cursor.is_some() && page.next_cursor == cursor {
+                return Err(self.server.misunderstood(ACT, "a page leads to itself"));
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
             }
         }
         match rows.take()? {

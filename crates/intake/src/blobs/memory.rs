@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::storage::{ObjectStorage, StorageError, Tag};
 
-/// An object store in memory. What it is told to do applies to requests whose names begin so.
+/// An object store in memory. What is set for a name applies to requests whose names begin with it.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     state: Mutex<State>,

@@ -194,7 +194,7 @@ impl Remote {
                 continue;
             }
             let read = read_index(self.storage(), id, size);
-            let Some(members) = told(read, id, &url)? else { continue };
+            let Some(members) = understood(read, id, &url)? else { continue };
             let counts = Counts { kept: self.claim.kept, is_known: &self.is_known };
             add(&self.index, (id, size), &members, &counts, self.now_ms())?;
         }
@@ -236,7 +236,9 @@ pub(crate) fn complete(
         loop {
             let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let Some((id, size)) = missing.get(at) else { return Ok(()) };
-            let Some(members) = told(read_index(storage, *id, *size), *id, &url)? else { continue };
+            let Some(members) = understood(read_index(storage, *id, *size), *id, &url)? else {
+                continue;
+            };
             add(index, (*id, *size), &members, &counts, now_ms)?;
         }
     };
@@ -311,7 +313,7 @@ fn list(storage: &dyn ObjectStorage, below: &str) -> Result<BTreeSet<(PackId, u6
 }
 
 /// What could be read of a pack. One that cannot be understood is reported and left alone.
-fn told(
+fn understood(
     read: Result<Result<Vec<Member>, &'static str>, StorageError>,
     id: PackId,
     url: &str,
