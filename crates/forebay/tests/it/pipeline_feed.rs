@@ -194,6 +194,9 @@ pub(crate) fn columns_change_while_they_are_followed() {
         "begin; update t set c = 1; alter table t add e int default 5; update t set c = 2 where id < 5; \
          alter table t alter e drop default; insert into t (id, b) values (20, 1); commit",
         "alter table t add \"F\" date; alter table t rename \"F\" to f; delete from t where id = 2",
+        "begin; update t set z = 'id' where id = 4; alter table t rename id to key; update t set key = 104, z = 'key' where key = 4; \
+         delete from t where key = 5; insert into t (key, b) values (5, 50); commit",
+        "alter table t replica identity full; alter table t rename key to id; update t set z = 'full' where id = 6",
     ] {
         pg.query("src", changes);
         pipeline.run();

@@ -155,6 +155,8 @@ pub(crate) fn values_and_columns_of_every_kind_reach_a_sqlite_file() {
         "alter table t add plain int; insert into t (id, plain) values (20, 5)",
         "alter table t add dated date default '2026-05-06'; insert into t (id) values (21)",
         "alter table t rename plain to renamed; insert into t (id, renamed) values (22, 7)",
+        "begin; update t set renamed = 8 where id = 20; alter table t rename id to key; update t set renamed = 9 where key = 20; update t set key = 25 where key = 21; commit",
+        "alter table t rename key to id; update t set id = 21 where id = 25",
         "begin; update t set b = false where id = 1; alter table t add flag bool default true; update t set flag = false where id = 20; commit",
     ] {
         pg.query("src", changes);

@@ -196,7 +196,7 @@ impl Assembler {
         self.tables.insert(relation.oid, at);
         let (Some(at), Some(redefinition)) = (at, redefinition) else { return Ok(()) };
         let Some(table) = self.followed.get(at) else { return Ok(()) };
-        let table = table.redefined(redefinition.columns.clone())?;
+        let table = table.redefined(&redefinition)?;
         if self.pending.has_changes {
             self.redefinition = Some((at, table, redefinition));
         } else {

@@ -88,18 +88,20 @@ pub(super) async fn redefinition(
         && relation.columns.iter().any(|column| column.is_identity);
     let mut columns = Vec::with_capacity(relation.columns.len());
     for (column, of) in relation.columns.iter().zip(&types) {
-        let is_recorded_key =
-            || recorded.iter().any(|known| known.is_key && known.name == column.name);
         let sql_type: String = of.get(0);
         let known = recorded.iter().find(|known| known.name == column.name);
         let known = known.filter(|known| known.sql_type == sql_type);
         let wire = wires.find(&column.name, &sql_type);
+        let number = number(&column.name, &live, recorded);
+        let by_number = || recorded.iter().find(|known| known.number == number);
+        let before = recorded.iter().find(|known| known.name == column.name).or_else(by_number);
+        let is_recorded_key = || before.is_some_and(|before| before.is_key);
         let found = FeedColumn {
             name: column.name.clone(),
             wire: wire.or_else(|| known.and_then(|known| known.wire.clone())),
             sql_type,
             is_key: if has_key { column.is_identity } else { is_recorded_key() },
-            number: number(&column.name, &live, recorded),
+            number,
         };
         check_type(name, &found, of.get(1), of.get(2))?;
         columns.push(found);

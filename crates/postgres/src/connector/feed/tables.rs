@@ -3,10 +3,11 @@
 //! Invariant: a table of which a change does not name its row, by a key or by all its values, is refused before
 //! anything is created.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_pgcopy::{Wire, catalog};
-use forebay_sdk::changes::feed::FeedColumn;
+use forebay_sdk::changes::feed::{ColumnStep, FeedColumn, Redefinition};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use tokio_postgres::Client;
@@ -45,15 +46,23 @@ impl Followed {
     /// The same table with other columns.
     ///
     /// # Errors
-    /// It has another key, by which the rows at the destination cannot be found.
-    pub(super) fn redefined(&self, columns: Vec<FeedColumn>) -> Result<Self> {
-        let other = Self::new(self.name.clone(), self.oid, columns);
+    /// It has another key, by which the rows at the destination cannot be found. A column of the key that was renamed
+    /// is still that of the key.
+    pub(super) fn redefined(&self, redefinition: &Redefinition) -> Result<Self> {
+        let other = Self::new(self.name.clone(), self.oid, redefinition.columns.clone());
         let other = Self { from: self.from, baseline: self.baseline.clone(), ..other };
-        let key = |table: &Self| {
+        let keys = |table: &Self| -> BTreeSet<String> {
             let keys = table.columns.iter().filter(|column| column.is_key);
-            keys.map(|column| column.name.clone()).collect::<Vec<_>>()
+            keys.map(|column| column.name.clone()).collect()
         };
-        if key(self) == key(&other) {
+        let now = |name: String| {
+            let renamed = redefinition.steps.iter().find_map(|step| match step {
+                ColumnStep::Rename { from, to } if *from == name => Some(to.clone()),
+                _ => None,
+            });
+            renamed.unwrap_or(name)
+        };
+        if keys(self).into_iter().map(now).collect::<BTreeSet<_>>() == keys(&other) {
             return Ok(other);
         }
         Err(ConnectorError::unsupported(
