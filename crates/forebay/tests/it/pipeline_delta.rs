@@ -46,6 +46,21 @@ duck.sql("insert into t (id, v, n) values (-1, 'foreign', 7)")
 print(1)
 "#;
 
+/// Prints the number of files of the newest version, and of rows of the first one that has any.
+const FILES_OF: &str = r#"
+import json, sys
+import deltalake
+
+def rows(version):
+    table = deltalake.DeltaTable(sys.argv[1], version=version)
+    query = deltalake.QueryBuilder().register("t", table).execute("select count(*) from t")
+    return query.read_all().column(0)[0].as_py()
+
+table = deltalake.DeltaTable(sys.argv[1])
+first = next(count for count in map(rows, range(table.version())) if count)
+print(json.dumps([len(table.file_uris()), first]))
+"#;
+
 /// A directory with a database of `rows` rows, and pipelines of it.
 struct Trial {
     dir: TempDir,
@@ -90,12 +105,17 @@ impl Trial {
 
     /// Writes the pipeline: the source, settings of its stream, and of the destination.
     fn write(&self, source: &str, stream: &str, destination: &str) {
+        self.write_with(source, stream, destination, "");
+    }
+
+    /// The same with settings of the tables.
+    fn write_with(&self, source: &str, stream: &str, destination: &str, tables: &str) {
         let path = self.dir.path().display();
         let place = if source == "csv" { "" } else { "/src.sqlite" };
         let file = format!(
             "version: 1\npipeline: p\nsource:\n  use: {source}\n  config: {{ path: '{path}{place}' }}\n  \
              streams: [{{ name: t{stream} }}]\ndestination:\n  use: delta\n  \
-             config: {{ path: '{path}/lake' }}\n{destination}\n\
+             config: {{ path: '{path}/lake'{tables} }}\n{destination}\n\
              resources: {{ checkpoint_interval_bytes: 256KiB, parallelism: 2, max_batch_bytes: 64KiB }}\n"
         );
         std::fs::write(self.dir.path().join("p.yaml"), file).unwrap();
@@ -176,6 +196,53 @@ fn rows_are_appended_once_beside_those_of_another_writer() {
     let (found, expected) = (trial.read(), trial.expected());
     assert_eq!(found[0].as_i64(), expected[0].as_i64().map(|rows| rows + 1));
     assert_eq!(found[2].as_i64(), expected[2].as_i64().map(|sum| sum + 7));
+}
+
+#[test]
+fn small_files_become_few_and_earlier_versions_stay_readable() {
+    let Some(trial) = Trial::new(100) else { return };
+    let (stream, append) = (", sync_mode: incremental, cursor_field: id", "  write_mode: append");
+    let tables = |config: &str| trial.write_with("sqlite", stream, append, config);
+    tables(", merge_files: 1");
+    let refused = run(&trial.dir, &["pipeline", "run", "p.yaml"]);
+    assert!(stderr(&refused).contains("use 2 to 1000, or 0 to merge none"), "{}", stderr(&refused));
+    tables(", keep_removed: 5m");
+    let refused = run(&trial.dir, &["pipeline", "run", "p.yaml"]);
+    assert!(stderr(&refused).contains("use at least 1h"), "{}", stderr(&refused));
+    tables(", merge_files: 3, keep_removed: 1h");
+    for round in 1..=7 {
+        trial.run();
+        assert_eq!(trial.read(), trial.expected(), "round {round}");
+        trial.add(round * 100 + 1, round * 100 + 100);
+    }
+    assert_eq!(trial.python(WRITE), 1);
+    trial.run();
+    let (found, expected) = (trial.read(), trial.expected());
+    assert_eq!(found[0].as_i64(), expected[0].as_i64().map(|rows| rows + 1));
+    let files = trial.python(FILES_OF);
+    let [now, first]: [usize; 2] = serde_json::from_value(files).unwrap();
+    assert!(now <= 4, "{now} files after 8 runs and another writer");
+    assert_eq!(first, 100, "rows of the first version with any");
+}
+
+#[test]
+fn runs_killed_around_a_merge_lose_and_double_nothing() {
+    let Some(trial) = Trial::new(200) else { return };
+    let (stream, append) = (", sync_mode: incremental, cursor_field: id", "  write_mode: append");
+    trial.write_with("sqlite", stream, append, ", merge_files: 2, keep_removed: 1h");
+    trial.run();
+    let mut kills = 0;
+    for round in 0..12 {
+        let from = 201 + 50 * i64::try_from(round).unwrap();
+        trial.add(from, from + 49);
+        // After the beginning, a unit, the end, the merge: each is a version.
+        kills += usize::from(!trial.killed_after(1 + round % 5, round * 13 % 40));
+        let found = trial.read();
+        assert_eq!(found[0], found[1], "after {kills} kills");
+    }
+    trial.run();
+    assert!(kills > 0);
+    assert_eq!(trial.read(), trial.expected(), "after {kills} kills");
 }
 
 #[test]

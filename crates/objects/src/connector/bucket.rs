@@ -73,6 +73,7 @@ impl BucketStore {
             Room::Dead => own("dead"),
             Room::Staging => own("staging"),
             Room::Segments => own("segments"),
+            Room::Removed => own("removed"),
         }
     }
 

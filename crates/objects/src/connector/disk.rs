@@ -69,12 +69,14 @@ impl Rooms {
             Room::Dead => self.own.join("dead"),
             Room::Staging => self.own.join("staging"),
             Room::Segments => self.own.join("segments"),
+            Room::Removed => self.own.join("removed"),
         }
     }
 
     /// Checks that no directory that is written to is a link to another place.
     fn check(&self) -> Result<()> {
-        let rooms = [Room::Shown, Room::Next, Room::Dead, Room::Staging, Room::Segments];
+        let rooms =
+            [Room::Shown, Room::Next, Room::Dead, Room::Staging, Room::Segments, Room::Removed];
         if !self.within.is_bounded() {
             return Ok(());
         }

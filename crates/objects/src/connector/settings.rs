@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use forebay_base::ByteSize;
 use forebay_base::error_chain::chain;
+use forebay_base::{ByteSize, HumanDuration};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{Reach, Secret, Text, Within};
 
@@ -13,6 +14,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::location::At;
+
+/// The shortest time that removed files of a table stay.
+const KEEP_REMOVED_MIN: Duration = Duration::from_hours(1);
 
 /// Connection settings of a bucket.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -312,6 +316,64 @@ pub struct DeltaDestination {
     #[serde(default = "row_group_size")]
     #[schemars(with = "String")]
     pub row_group_size: ByteSize,
+    /// Number of files of about one size, written by this stream, of which a run makes one when it ends. `write_mode: append`
+    /// only. Zero: none are merged.
+    #[serde(default)]
+    #[schemars(range(max = 1_000))]
+    pub merge_files: MergeFiles,
+    /// How long data files stay after a merge, or a load with `write_mode: replace`, has taken them out of the table:
+    /// readers of earlier versions need them. At least `1h`. Without it they stay until another program removes them.
+    #[serde(default)]
+    pub keep_removed: Option<KeepRemoved>,
+}
+
+/// The number of files that are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+#[schemars(with = "u32")]
+pub struct MergeFiles(u32);
+
+impl MergeFiles {
+    /// The number; zero: none are merged.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for MergeFiles {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u32::deserialize(deserializer)? {
+            files @ (0 | 2..=1_000) => Ok(Self(files)),
+            files => Err(serde::de::Error::custom(format!(
+                "{files} files: use 2 to 1000, or 0 to merge none"
+            ))),
+        }
+    }
+}
+
+/// How long removed files stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct KeepRemoved(Duration);
+
+impl KeepRemoved {
+    /// The time.
+    #[must_use]
+    pub fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for KeepRemoved {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let kept = HumanDuration::deserialize(deserializer)?.get();
+        if kept < KEEP_REMOVED_MIN {
+            return Err(serde::de::Error::custom(
+                "programs that read an earlier version need its files: use at least 1h",
+            ));
+        }
+        Ok(Self(kept))
+    }
 }
 
 /// CSV files as a destination.

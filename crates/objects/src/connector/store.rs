@@ -61,6 +61,8 @@ pub(super) enum Room {
     Staging,
     /// Parts of the ledger of a feed.
     Segments,
+    /// Lists of files that a table has no longer.
+    Removed,
 }
 
 /// A file that is being written. If it is dropped before it is published, it is removed.

@@ -23,11 +23,12 @@ use super::ledger::{self, DataFile};
 use super::table::{ENGINE, State, Table, batch_of};
 
 /// Maximum number of attempts of a commit, each of which meets another program's.
-const ATTEMPTS_MAX: u32 = 100;
+pub(super) const ATTEMPTS_MAX: u32 = 100;
 /// Number of commits between two checkpoints, unless a property of the table sets another.
 const CHECKPOINT_INTERVAL: u64 = 100;
+
 /// What became of an attempt.
-enum Attempt {
+pub(super) enum Attempt {
     Done(SnapshotRef),
     /// The next version of the table is there already.
     Taken,
@@ -54,15 +55,15 @@ pub(super) struct Change {
 #[derive(Debug)]
 pub(super) struct Known {
     /// The newest version; `None` if it has to be read.
-    snapshot: Option<SnapshotRef>,
+    pub(super) snapshot: Option<SnapshotRef>,
     /// The version of the stream's last transaction.
-    version: i64,
+    pub(super) version: i64,
     /// The columns for which files are written.
-    schema: SchemaRef,
+    pub(super) schema: SchemaRef,
     /// The number of the run that writes, once it has made a commit.
     run: Option<i64>,
     /// Whether the outcome of a commit was not known: a record may be there already.
-    is_doubtful: bool,
+    pub(super) is_doubtful: bool,
 }
 
 impl Known {
@@ -74,7 +75,7 @@ impl Known {
         Self { snapshot: Some(snapshot), version: state.version, schema, run, is_doubtful }
     }
 
-    fn keep(&mut self, snapshot: SnapshotRef) -> SnapshotRef {
+    pub(super) fn keep(&mut self, snapshot: SnapshotRef) -> SnapshotRef {
         self.schema = snapshot.schema();
         self.snapshot = Some(Arc::clone(&snapshot));
         snapshot
@@ -176,7 +177,7 @@ impl Table {
     }
 
     /// The newest version of the table, which exists.
-    fn present(&self) -> Result<SnapshotRef> {
+    pub(super) fn present(&self) -> Result<SnapshotRef> {
         let gone = || self.refused("write to", "the table was removed; run again".into());
         self.snapshot()?.ok_or_else(gone)
     }
@@ -210,19 +211,37 @@ impl Table {
             transaction.ack_row_tracking_preservation();
             self.remove_all(snapshot, &mut transaction, &*engine)?;
         }
-        if !change.files.is_empty() {
-            let stats = transaction.stats_schema().map_err(failed)?;
-            let adds = adds(&change.files, stats, &*engine).map_err(failed)?;
-            transaction.add_files(adds);
+        self.add(&change.files, &mut transaction, &*engine)?;
+        self.made(transaction, &*engine)
+    }
+
+    /// Adds files.
+    pub(super) fn add(
+        &self,
+        files: &[DataFile],
+        transaction: &mut Transaction,
+        engine: &dyn Engine,
+    ) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
         }
-        match transaction.commit(&*engine) {
+        let failed = |error| self.failed("add files to", error);
+        let stats = transaction.stats_schema().map_err(failed)?;
+        transaction.add_files(adds(files, stats, engine).map_err(failed)?);
+        Ok(())
+    }
+
+    /// Makes an attempt that is complete.
+    pub(super) fn made(&self, transaction: Transaction, engine: &dyn Engine) -> Result<Attempt> {
+        let failed = |error| self.failed("commit to", error);
+        match transaction.commit(engine) {
             Ok(CommitResult::Committed(committed)) => {
                 let after = match committed.post_commit_snapshot() {
                     Some(snapshot) => Arc::clone(snapshot),
                     None => self.present()?,
                 };
                 let since = committed.post_commit_stats().commits_since_checkpoint;
-                Ok(Attempt::Done(self.checkpoint(after, since, &*engine)))
+                Ok(Attempt::Done(self.checkpoint(after, since, engine)))
             }
             Ok(CommitResult::Conflicted(_)) => Ok(Attempt::Taken),
             Ok(CommitResult::Retryable(retryable)) => Ok(Attempt::Unknown(failed(retryable.error))),

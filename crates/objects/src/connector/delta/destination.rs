@@ -16,10 +16,11 @@ use super::super::disk::Disk;
 use super::super::ledger::directory_name;
 use super::super::location::{At, Location};
 use super::super::parquet::properties;
-use super::super::settings::DeltaDestination;
+use super::super::settings::{DeltaDestination, KeepRemoved};
 use super::super::store::{Room, Store};
 use super::commit::{Change, Known};
 use super::ledger::{encode, load_domain};
+use super::removed::Upkeep;
 use super::table::Table;
 use super::target::{TableTarget, entries};
 
@@ -28,6 +29,7 @@ use super::target::{TableTarget, entries};
 pub(in super::super) struct DeltaTables {
     at: At,
     properties: WriterProperties,
+    upkeep: Upkeep,
 }
 
 /// Keeps other runs away until it is dropped.
@@ -40,14 +42,24 @@ impl Claim for Claimed {}
 impl DeltaTables {
     pub(in super::super) fn new(settings: &DeltaDestination) -> Self {
         let properties = properties(settings.compression, settings.row_group_size);
-        Self { at: settings.at(), properties }
+        let upkeep = Upkeep {
+            merge_files: settings.merge_files.get(),
+            keep_removed: settings.keep_removed.map(KeepRemoved::get),
+        };
+        Self { at: settings.at(), properties, upkeep }
     }
 
     /// Creates the destination at a place that is already open.
     #[cfg(test)]
     pub(in super::super) fn at(place: Location) -> Self {
         let properties = WriterProperties::builder().build();
-        Self { at: At::Open(place), properties }
+        Self { at: At::Open(place), properties, upkeep: Upkeep::default() }
+    }
+
+    /// The same with other upkeep.
+    #[cfg(test)]
+    pub(super) fn keeping(self, upkeep: Upkeep) -> Self {
+        Self { upkeep, ..self }
     }
 
     fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
@@ -122,11 +134,11 @@ impl Destination for DeltaTables {
                 "use `write_mode: append` or `replace`, or a database for `upsert`",
             ));
         }
-        let (properties, target) = (self.properties.clone(), target.clone());
+        let (writing, target) = ((self.properties.clone(), self.upkeep), target.clone());
         let (columns, context) = (columns.to_vec(), context.clone());
         blocking(move || {
             let table = Table::open(store.place(Room::Shown))?;
-            let opened = TableTarget::open(store, &table, properties, &target, &columns, &context)?;
+            let opened = TableTarget::open(store, &table, writing, &target, &columns, &context)?;
             Ok(Arc::new(opened) as Arc<dyn Target>)
         })
         .await

@@ -99,6 +99,11 @@ impl Head {
         Self { load: None, is_replace: false, run, dead, commit: token(), ..self.clone() }
     }
 
+    /// The same record in another commit.
+    pub(super) fn again(&self) -> Self {
+        Self { commit: token(), ..self.clone() }
+    }
+
     /// Whether it is of this load.
     pub(super) fn is_of(&self, load: &str) -> bool {
         self.load.as_ref().is_some_and(|it| it.id == load)
@@ -234,6 +239,33 @@ pub(super) fn load_prefix(settings: &TargetSettings, load: &str) -> String {
 pub(super) fn stem(settings: &TargetSettings, load: &str, run: i64, unit: &str) -> String {
     let prefix = load_prefix(settings, load);
     format!("{prefix}{run:08}-{}-{}", short(unit), &token().get(..12).unwrap_or_default())
+}
+
+/// The name of a new file with the rows of others. No other file ever has it.
+pub(super) fn merged_name(settings: &TargetSettings) -> String {
+    format!("{}{}.parquet", merged_prefix(settings), token())
+}
+
+fn merged_prefix(settings: &TargetSettings) -> String {
+    format!("merged-{}-", id(settings))
+}
+
+/// Whether a name is that of a data file of a stream.
+pub(super) fn is_data_file(settings: &TargetSettings, name: &str) -> bool {
+    let starts = [format!("part-{}-", id(settings)), merged_prefix(settings)];
+    let is_own = starts.iter().any(|start| name.starts_with(start));
+    is_own && name.ends_with(".parquet") && !name.contains(['/', '\\'])
+}
+
+/// The name of a new list of files that a table loses at a time, in ms since 1970.
+pub(super) fn list_name(settings: &TargetSettings, at_ms: i64) -> String {
+    format!("{}-{at_ms:013}-{}.json", id(settings), token().get(..12).unwrap_or_default())
+}
+
+/// When a list of a stream was written, by its name; `None` if it is another's.
+pub(super) fn list_time(settings: &TargetSettings, name: &str) -> Option<i64> {
+    let (at_ms, rest) = name.strip_prefix(&format!("{}-", id(settings)))?.split_once('-')?;
+    at_ms.parse().ok().filter(|_| rest.ends_with(".json"))
 }
 
 /// The run that wrote a file of a load; `None` if the name is another's.

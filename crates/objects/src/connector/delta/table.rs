@@ -34,7 +34,7 @@ use super::store;
 /// What commits name as their program.
 pub(super) const ENGINE: &str = concat!("forebay/", env!("CARGO_PKG_VERSION"));
 /// The root of a table for the kernel: names are relative to it, and the store knows where it is.
-const ROOT: &str = "delta:///";
+pub(super) const ROOT: &str = "delta:///";
 /// Number of files that are read at once.
 const READAHEAD: NonZero<usize> = NonZero::new(4).expect("not zero");
 /// Number of rows of a batch that is read.

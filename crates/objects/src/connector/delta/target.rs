@@ -31,6 +31,7 @@ use super::super::conform::conform;
 use super::super::store::{Room, Store};
 use super::commit::{Change, Known};
 use super::ledger::{self, Committed, DataFile, Head, Ledger, encode, load_domain, unit_domain};
+use super::removed::Upkeep;
 use super::table::{Shape, State, Table, batch_of};
 use super::writer::TableWriter;
 use super::{columns, store, types};
@@ -53,6 +54,7 @@ pub(super) struct Shared {
     pub(super) context: Context,
     pub(super) settings: TargetSettings,
     pub(super) properties: WriterProperties,
+    pub(super) upkeep: Upkeep,
     display: String,
     /// What was prepared. The lock is held by threads that may block while they commit: commits of one
     /// stream follow one another.
@@ -61,10 +63,10 @@ pub(super) struct Shared {
 
 /// A table that is prepared for a load.
 #[derive(Debug)]
-struct Prepared {
-    table: Table,
-    known: Known,
-    shape: Shape,
+pub(super) struct Prepared {
+    pub(super) table: Table,
+    pub(super) known: Known,
+    pub(super) shape: Shape,
     load: String,
     /// The number of this run.
     run: i64,
@@ -77,7 +79,7 @@ impl TableTarget {
     pub(super) fn open(
         store: Arc<dyn Store>,
         table: &Table,
-        properties: WriterProperties,
+        (properties, upkeep): (WriterProperties, Upkeep),
         settings: &TargetSettings,
         found: &[Column],
         context: &Context,
@@ -111,6 +113,7 @@ impl TableTarget {
             context: context.clone(),
             settings: settings.clone(),
             properties,
+            upkeep,
             display,
             prepared: Mutex::new(None),
         };
@@ -272,11 +275,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Commits on a thread that may block, in the table that was prepared.
-    async fn change<T: Send + 'static>(
+    /// Works on a thread that may block, in the table that was prepared.
+    pub(super) async fn with_prepared<T: Send + 'static>(
         self: &Arc<Self>,
         load: &Load,
-        change: impl FnOnce(&Self, &Prepared) -> Result<(Change, T)> + Send + 'static,
+        work: impl FnOnce(&Self, &mut Prepared) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (shared, load) = (Arc::clone(self), load.id.clone());
         blocking(move || {
@@ -286,10 +289,21 @@ impl Shared {
                 act: format!("write to {}", shared.display),
                 source: format!("the load {load} is not the one that was prepared").into(),
             })?;
-            let (change, result) = change(&shared, prepared)?;
+            work(&shared, prepared)
+        })
+        .await
+    }
+
+    /// Commits in the table that was prepared.
+    async fn change(
+        self: &Arc<Self>,
+        load: &Load,
+        change: impl FnOnce(&Self, &Prepared) -> Result<Change> + Send + 'static,
+    ) -> Result<()> {
+        self.with_prepared(load, |shared, prepared| {
+            let change = change(shared, prepared)?;
             let Prepared { table, known, .. } = prepared;
-            table.commit(known, &change, &shared.settings)?;
-            Ok(result)
+            table.commit(known, &change, &shared.settings).map(drop)
         })
         .await
     }
@@ -300,7 +314,7 @@ impl Shared {
             let domain = unit_domain(&shared.settings, &unit.entry.unit);
             let files = unit.file.iter().filter(|_| !shared.is_replace).cloned().collect();
             let record = (domain, encode(&unit)?);
-            Ok((Change { record, files, ..Change::default() }, ()))
+            Ok(Change { record, files, ..Change::default() })
         })
         .await
     }
@@ -312,14 +326,31 @@ impl Shared {
             true => self.pending(load).await?,
             false => Vec::new(),
         };
+        if self.is_replace {
+            self.note_replaced(load).await?;
+        }
         self.change(load, move |shared, prepared| {
             let mut head = Head::new(&shared.settings, &finished, shared.is_replace, prepared.run);
             head.dead.clone_from(&prepared.dead);
             let record = (load_domain(&shared.settings), encode(&head)?);
             let is_replace = shared.is_replace;
-            Ok((Change { record, files: pending, is_replace, ..Change::default() }, ()))
+            Ok(Change { record, files: pending, is_replace, ..Change::default() })
         })
         .await
+    }
+
+    /// Writes the list of this stream's files that the end of the load takes out of the table.
+    async fn note_replaced(self: &Arc<Self>, load: &Load) -> Result<()> {
+        if self.upkeep.keep_removed.is_none() {
+            return Ok(());
+        }
+        let there = self.with_prepared(load, |shared, prepared| {
+            let there = prepared.table.files(&prepared.table.present()?)?.into_iter();
+            let there = there.map(|file| file.path);
+            let own = there.filter(|path| ledger::is_data_file(&shared.settings, path));
+            Ok(own.collect::<Vec<_>>())
+        });
+        self.note_removed(&there.await?, None).await
     }
 
     /// The files of a load that replaces all rows, which all have to exist.
@@ -422,7 +453,9 @@ impl Target for TableTarget {
     }
 
     async fn finish(&self, load: &Load) -> Result<()> {
-        self.shared.end(load).await
+        self.shared.end(load).await?;
+        self.shared.keep_up(load).await;
+        Ok(())
     }
 
     fn stored(&self) -> Option<Vec<Column>> {

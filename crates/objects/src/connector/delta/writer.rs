@@ -3,40 +3,22 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, RecordBatch, RecordBatchOptions, StructArray,
-};
-use arrow::compute::kernels::substring::substring_by_char;
-use arrow::datatypes::{DataType, Date32Type, Schema, SchemaRef, TimestampMicrosecondType};
-use arrow::json::LineDelimitedWriter;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use async_trait::async_trait;
-use delta_kernel_default_engine::stats::FileStatsAccumulator;
 use forebay_sdk::batch::{Batch, Rows};
 use forebay_sdk::bridge::Encoder;
 use forebay_sdk::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::hash::Hasher;
 use forebay_sdk::run::Phase;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 
 use super::super::dead::DeadLetters;
-use super::super::parquet::failed;
 use super::super::store::{Room, Staged};
+use super::encoding::Encoding;
 use super::ledger::{Committed, DataFile, stem};
 use super::table::Shape;
 use super::target::Shared;
 use super::types::to_stored;
-
-/// Days since 1970 of the first and the last day that statistics can have: the years 0001 to 9999.
-const DAYS: std::ops::RangeInclusive<i32> = -719_162..=2_932_896;
-/// Number of microseconds in a day.
-const DAY_US: i64 = 86_400_000_000;
-
-/// Size in bytes of texts that statistics see as a whole.
-const STATISTICS_SIZE_MAX: usize = 1024;
-/// Number of characters of a longer one that they see. Bounds have at most 65.
-const STATISTICS_CHARS: u64 = 256;
 
 /// Writes one unit.
 pub(super) struct TableWriter {
@@ -44,18 +26,15 @@ pub(super) struct TableWriter {
     load: Load,
     /// Name of its file, without the ending.
     stem: String,
-    encoder: Encoder<Encoding>,
+    encoder: Encoder<Rendering>,
     file: Option<Box<dyn Staged>>,
     dead: DeadLetters,
 }
 
-struct Encoding {
-    writer: ArrowWriter<Vec<u8>>,
-    schema: SchemaRef,
-    /// Taken when the file is complete.
-    stats: Option<FileStatsAccumulator>,
+/// The rows of a unit that are being encoded.
+struct Rendering {
+    file: Encoding,
     hasher: Hasher,
-    out: Vec<u8>,
 }
 
 impl TableWriter {
@@ -75,26 +54,15 @@ impl TableWriter {
             })?;
             fields.push(Arc::clone(field));
         }
-        let schema = Arc::new(Schema::new(fields));
-        let options = ArrowWriterOptions::new()
-            .with_properties(shared.properties.clone())
-            // Other readers take the types of Parquet, which have everything.
-            .with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), Arc::clone(&schema), options);
-        let encoding = Encoding {
-            writer: writer.map_err(failed)?,
-            schema,
-            stats: Some(FileStatsAccumulator::new(&shape.stats_columns, &shape.physical)),
-            hasher: Hasher::new(&shared.columns)?,
-            out: Vec::new(),
-        };
+        let file = Encoding::new(fields, shape, &shared.properties)?;
+        let rendering = Rendering { file, hasher: Hasher::new(&shared.columns)? };
         let stem = stem(&shared.settings, &load.id, run, &unit.name);
         Ok(Self {
             shared: Arc::clone(shared),
             load: load.clone(),
             dead: DeadLetters::new(&stem),
             stem,
-            encoder: Encoder::new(encoding),
+            encoder: Encoder::new(rendering),
             file: None,
         })
     }
@@ -102,7 +70,7 @@ impl TableWriter {
     /// Writes the encoded output.
     async fn flush(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let encoding = self.encoder.state_mut()?;
+        let encoding = &mut self.encoder.state_mut()?.file;
         if encoding.out.is_empty() {
             return Ok(());
         }
@@ -124,132 +92,36 @@ impl TableWriter {
         if rows == 0 {
             return Ok(None);
         }
-        let stats = self.encoder.run(&self.shared.context.phases, Encoding::finish).await?;
+        let phases = &self.shared.context.phases;
+        let stats = self.encoder.run(phases, |rendering| rendering.file.finish()).await?;
         self.flush().await?;
         let Some(file) = self.file.take() else { return Err(ConnectorError::Stopped) };
         let bytes = file.publish().await?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        let at_ms = now_ms();
         Ok(Some(DataFile { path: format!("{}.parquet", self.stem), bytes, at_ms, stats }))
     }
 }
 
-impl Encoding {
+impl Rendering {
     /// Adds rows with the columns of the target.
     fn add(&mut self, batch: &RecordBatch, shared: &Shared) -> Result<()> {
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
         let columns = batch.columns().iter().zip(&*shared.columns);
-        for ((array, column), field) in columns.zip(self.schema.fields()) {
+        for ((array, column), field) in columns.zip(self.file.schema.fields()) {
             arrays.push(to_stored(array, column, field.data_type())?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let stored = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+        let schema = Arc::clone(&self.file.schema);
+        let stored = RecordBatch::try_new_with_options(schema, arrays, &options)
             .map_err(|error| ConnectorError::data(shared.stream(), error.to_string()))?;
-        self.writer.write(&stored).map_err(failed)?;
-        let Some(stats) = &mut self.stats else { return Err(ConnectorError::Stopped) };
-        stats.merge(&shortened(&stored)?).map_err(|error| refused(error.into()))?;
-        self.take();
-        Ok(())
-    }
-
-    /// Takes the encoded output.
-    fn take(&mut self) {
-        let ready = self.writer.inner_mut();
-        match self.out.is_empty() {
-            true => self.out = std::mem::take(ready),
-            false => self.out.append(ready),
-        }
-    }
-
-    /// Ends the file. Returns its statistics.
-    fn finish(&mut self) -> Result<String> {
-        self.writer.finish().map_err(failed)?;
-        self.take();
-        let Some(stats) = self.stats.take() else { return Err(ConnectorError::Stopped) };
-        match stats.finish().map_err(|error| refused(error.into()))? {
-            Some(stats) => encode_stats(&stats),
-            None => Ok("{}".into()),
-        }
+        self.file.write(&stored)
     }
 }
 
-/// A batch for statistics: without the ends of long texts, since the bounds of each batch are kept until the
-/// end of the file. Bounds have fewer characters, and the order is the same as far as they go.
-fn shortened(batch: &RecordBatch) -> Result<RecordBatch> {
-    let mut arrays = batch.columns().to_vec();
-    for array in &mut arrays {
-        let Some(texts) = array.as_string_opt::<i32>() else { continue };
-        if texts.iter().flatten().all(|text| text.len() <= STATISTICS_SIZE_MAX) {
-            continue;
-        }
-        let short = substring_by_char(texts, 0, Some(STATISTICS_CHARS));
-        *array = Arc::new(short.map_err(|error| refused(error.into()))?);
-    }
-    RecordBatch::try_new(batch.schema(), arrays).map_err(|error| refused(error.into()))
-}
-
-fn refused(source: Box<dyn std::error::Error + Send + Sync>) -> ConnectorError {
-    ConnectorError::Refused { act: "compute the statistics of a data file".into(), source }
-}
-
-/// Statistics as JSON. Bounds that the form of dates there cannot express are left out.
-fn encode_stats(stats: &StructArray) -> Result<String> {
-    let fields = stats.fields().clone();
-    let arrays = fields.iter().zip(stats.columns()).map(|(field, array)| {
-        let is_bound = matches!(field.name().as_str(), "minValues" | "maxValues");
-        match array.as_struct_opt().filter(|_| is_bound) {
-            Some(bounds) => expressible(bounds, stats),
-            None => Arc::clone(array),
-        }
-    });
-    let arrays: Vec<ArrayRef> = arrays.collect();
-    let batch = RecordBatch::try_from_iter(
-        fields.iter().zip(arrays).map(|(field, array)| (field.name(), array)),
-    );
-    let batch = batch.map_err(|error| refused(error.into()))?;
-    let mut json = Vec::new();
-    let mut writer = LineDelimitedWriter::new(&mut json);
-    writer.write(&batch).and_then(|()| writer.finish()).map_err(|error| refused(error.into()))?;
-    drop(writer);
-    let json = String::from_utf8(json).map_err(|error| refused(error.into()))?;
-    Ok(json.trim_end().to_owned())
-}
-
-/// The bounds without those of columns for which one of the two is not of the years 0001 to 9999.
-fn expressible(bounds: &StructArray, stats: &StructArray) -> ArrayRef {
-    let both: Vec<&StructArray> = ["minValues", "maxValues"]
-        .iter()
-        .filter_map(|name| stats.column_by_name(name)?.as_struct_opt())
-        .collect();
-    let is_kept = |name: &str| {
-        both.iter().filter_map(|bounds| bounds.column_by_name(name)).all(is_expressible)
-    };
-    let kept = bounds.fields().iter().zip(bounds.columns());
-    let kept: Vec<_> = kept
-        .filter(|(field, _)| is_kept(field.name()))
-        .map(|(field, array)| (Arc::clone(field), Arc::clone(array)))
-        .collect();
-    match kept.is_empty() {
-        true => Arc::new(StructArray::new_empty_fields(bounds.len(), None)),
-        false => Arc::new(StructArray::from(kept)),
-    }
-}
-
-fn is_expressible(bound: &ArrayRef) -> bool {
-    match bound.data_type() {
-        DataType::Date32 => {
-            let days = bound.as_primitive_opt::<Date32Type>();
-            days.is_none_or(|days| days.iter().flatten().all(|day| DAYS.contains(&day)))
-        }
-        DataType::Timestamp(..) => {
-            let day = |us: i64| i32::try_from(us.div_euclid(DAY_US)).ok();
-            let times = bound.as_primitive_opt::<TimestampMicrosecondType>();
-            times.is_none_or(|times| {
-                times.iter().flatten().all(|us| day(us).is_some_and(|day| DAYS.contains(&day)))
-            })
-        }
-        _ => true,
-    }
+/// The time, in ms since 1970.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[async_trait]
@@ -266,12 +138,12 @@ impl UnitWriter for TableWriter {
         // It covers the columns that are left out, too.
         let hash = batch.hash.filter(|_| !shared.chosen.is_partial());
         self.encoder
-            .run(&self.shared.context.phases, move |encoding| {
+            .run(&self.shared.context.phases, move |rendering| {
                 let records = shared.conform(&records)?;
-                encoding.add(&records, &shared)?;
+                rendering.add(&records, &shared)?;
                 match hash {
-                    Some(hash) => encoding.hasher.add_hashed(hash),
-                    None => encoding.hasher.add(&records)?,
+                    Some(hash) => rendering.hasher.add_hashed(hash),
+                    None => rendering.hasher.add(&records)?,
                 }
                 Ok(())
             })

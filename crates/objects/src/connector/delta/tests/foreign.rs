@@ -13,7 +13,7 @@ use super::faults::Fault;
 use super::interrupted::Trial;
 
 /// Writes the next version of the log, as another program does.
-async fn commit(trial: &Trial, actions: &[Value]) {
+pub(super) async fn commit(trial: &Trial, actions: &[Value]) {
     let version = trial.names("lake/t/_delta_log/").await;
     let version = version.iter().filter(|name| name.ends_with(".json")).count();
     let mut text = String::new();
@@ -25,7 +25,7 @@ async fn commit(trial: &Trial, actions: &[Value]) {
 }
 
 /// Actions and paths of the newest state, by reading the log from the start.
-async fn actions(trial: &Trial, kind: &str) -> Vec<Value> {
+pub(super) async fn actions(trial: &Trial, kind: &str) -> Vec<Value> {
     let mut found = Vec::new();
     let mut names = trial.names("lake/t/_delta_log/").await;
     names.sort();
@@ -41,7 +41,7 @@ async fn actions(trial: &Trial, kind: &str) -> Vec<Value> {
 }
 
 /// A file of another program with one row of the plain columns' key.
-async fn foreign_file(trial: &Trial, path: &str, id: i64) -> Value {
+pub(super) async fn foreign_file(trial: &Trial, path: &str, id: i64) -> Value {
     let ids: ArrayRef = Arc::new(Int64Array::from(vec![id]));
     let notes: ArrayRef = Arc::new(StringArray::from(vec!["foreign"]));
     let batch = RecordBatch::try_from_iter([("id", ids), ("note", notes)]).unwrap();
@@ -57,7 +57,7 @@ async fn foreign_file(trial: &Trial, path: &str, id: i64) -> Value {
     } })
 }
 
-fn trial(write_mode: WriteMode) -> Trial {
+pub(super) fn trial(write_mode: WriteMode) -> Trial {
     let mut trial = Trial::new(write_mode);
     // Names that need no mapping, so that another program's file has them.
     for column in &mut trial.columns {

@@ -4,6 +4,7 @@ mod faults;
 mod foreign;
 mod interrupted;
 mod readers;
+mod upkeep;
 
 use std::path::Path;
 use std::sync::Arc;
