@@ -10,21 +10,20 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use forebay_sdk::connector::{Cursor, Division, Opening, Result, SourceStream, Unit};
+use forebay_sdk::connector::{Cursor, Opening, Result, SourceStream, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Outlet, Phase};
-use forebay_sdk::settings::{StreamSettings, SyncMode};
+use forebay_sdk::settings::StreamSettings;
 use serde::Deserialize;
 
 use super::client::Server;
 use super::rows::{self, Gathered, append};
+use super::source::{parameters, whole};
 
 /// What is attempted, for messages.
 const ACT: &str = "list files";
 /// Maximum number of files of a page, as in the server.
 const PAGE: &str = "1000";
-/// The only unit: names have no ranges that stay the same.
-const ALL: &str = "all";
 
 /// Columns, and whether they are nullable.
 const COLUMNS: [(&str, &str, bool); 11] = [
@@ -91,7 +90,7 @@ fn filter(name: &str) -> Result<Vec<(String, String)>> {
         "created_to",
         "tag",
     ];
-    super::source::parameters(asked, "files", &KNOWN)
+    parameters(asked, "files", &KNOWN)
 }
 
 /// The open catalogue.
@@ -110,26 +109,12 @@ impl FileStream {
         stream: &StreamSettings,
         opening: &Opening,
     ) -> Result<Self> {
-        if stream.sync_mode != SyncMode::FullRefresh {
-            return Err(ConnectorError::unsupported(
-                "files are read completely in each run: those that were deleted leave no trace",
-                "set `sync_mode: full_refresh` and `write_mode: replace`",
-            ));
-        }
         let (filter, all) = (filter(&stream.name)?, columns());
         let chosen = rows::choose(&all, stream)?;
         let columns = chosen.into_iter().filter_map(|at| all.get(at).cloned()).collect();
-        let unit = Unit { name: ALL.into(), from: None, to: None, rows: None, bytes: None };
-        if let Division::As(units) = &opening.division
-            && !units.iter().map(|unit| &*unit.name).eq([ALL])
-        {
-            return Err(ConnectorError::unsupported(
-                format!("units of the last run do not belong to {}", stream.name),
-                "run again with `--from-scratch`",
-            ));
-        }
+        let units = whole(stream, opening, None, "files are")?;
         let (server, batch_size) = (server.clone(), opening.batch_size);
-        let opened = Self { server, filter, columns, units: vec![unit], batch_size };
+        let opened = Self { server, filter, columns, units, batch_size };
         opened.page("1", None).await?;
         Ok(opened)
     }

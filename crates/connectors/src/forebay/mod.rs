@@ -4,7 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `settings`, `client` | connection settings, requests and answers |
-//! | `source` | the streams: `collections/NAMESPACE`, `events`, `events/STREAM`, `events/FILTER`, `files`, `files/NAMESPACE`, `files/FILTER` |
+//! | `source` | the streams: `collections/NAMESPACE`, `events`, `events/STREAM`, `events/FILTER`, `files`, `files/NAMESPACE`, `files/FILTER`, `inventories/NAME`, `inventories/NAME/FILTER` |
 //! | `documents`, `fields` | documents in order of their ids, and columns of their fields |
 //! | `events` | events in the order in which they were accepted |
 //! | `files` | the catalogue of files, completely in each run |
@@ -21,6 +21,7 @@ mod documents;
 mod events;
 mod fields;
 mod files;
+mod inventories;
 mod rows;
 mod settings;
 mod source;

@@ -5,20 +5,25 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use forebay_sdk::connector::{Discovered, DiscoveredColumn, Opening, Result, Source, SourceStream};
+use forebay_sdk::connector::{
+    Discovered, DiscoveredColumn, Division, Opening, Result, Source, SourceStream, Unit,
+};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Context, Phase};
-use forebay_sdk::settings::StreamSettings;
+use forebay_sdk::settings::{StreamSettings, SyncMode};
 use serde::Deserialize;
 
 use super::client::Server;
 use super::documents::{DocumentStream, Namespace};
 use super::events::{self, EventStream, Stats};
 use super::files::{self, FileStream};
+use super::inventories::{self, INVENTORIES, InventoryStream};
 use super::settings::Settings;
 
 /// Prefix of the names of streams of documents.
 const COLLECTIONS: &str = "collections/";
+/// The name of the only unit of what has no ranges that stay the same.
+const ALL: &str = "all";
 
 /// A Forebay as a source.
 #[derive(Debug, Clone)]
@@ -69,6 +74,35 @@ pub(super) fn parameters(text: &str, of: &str, known: &[&str]) -> Result<Vec<(St
     }
 }
 
+/// The only unit of what is read completely in each run.
+///
+/// * `what`: the beginning of a sentence, for messages.
+///
+/// # Errors
+/// The stream is to be read in another way.
+pub(super) fn whole(
+    stream: &StreamSettings,
+    opening: &Opening,
+    rows: Option<u64>,
+    what: &str,
+) -> Result<Vec<Unit>> {
+    if stream.sync_mode != SyncMode::FullRefresh {
+        return Err(ConnectorError::unsupported(
+            format!("{what} read completely in each run: nothing shows what has changed since"),
+            "set `sync_mode: full_refresh`, and `write_mode: replace` to have what there is",
+        ));
+    }
+    if let Division::As(units) = &opening.division
+        && !units.iter().map(|unit| &*unit.name).eq([ALL])
+    {
+        return Err(ConnectorError::unsupported(
+            format!("units of the last run do not belong to {}", stream.name),
+            "run again with `--from-scratch`",
+        ));
+    }
+    Ok(vec![Unit { name: ALL.into(), from: None, to: None, rows, bytes: None }])
+}
+
 /// Whether a stream's name is this one, or a part of it.
 fn is_of(name: &str, stream: &str) -> bool {
     name.strip_prefix(stream).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -79,7 +113,8 @@ async fn namespaces(server: &Server) -> Result<Vec<String>> {
     Ok(found.namespaces.into_iter().map(|listed| listed.namespace).collect())
 }
 
-fn described(
+/// A stream that was found.
+pub(super) fn described(
     name: String,
     columns: &[Column],
     key: &[&str],
@@ -126,6 +161,7 @@ impl Source for ForebaySource {
         let found: Statistics = server.json("count files", &["v1", "files", "statistics"]).await?;
         let (columns, key) = (files::columns(), ["namespace", "name"]);
         discovered.push(described("files".into(), &columns, &key, found.files, None));
+        discovered.extend(inventories::discovered(&server).await?);
         Ok(discovered)
     }
 
@@ -146,10 +182,13 @@ impl Source for ForebaySource {
             Arc::new(EventStream::open(&server, stream, opening).await?)
         } else if is_of(&stream.name, "files") {
             Arc::new(FileStream::open(&server, stream, opening).await?)
+        } else if stream.name.starts_with(INVENTORIES) {
+            Arc::new(InventoryStream::open(&server, stream, opening).await?)
         } else {
             return Err(ConnectorError::unsupported(
                 format!("a Forebay has no stream {:?}", stream.name),
-                "specify collections/NAMESPACE, events, events/STREAM, events/type=TYPE, files or files/NAMESPACE",
+                "specify collections/NAMESPACE, events, events/STREAM, events/type=TYPE, files, files/NAMESPACE or \
+                 inventories/NAME",
             ));
         };
         context.phases.add(Phase::Query, begun);

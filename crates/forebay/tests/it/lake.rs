@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::events_support::post;
+use crate::inventory_http::built;
 use crate::support::{Answer, Server, run_ok, send, stderr};
 
 /// Prints what each reader finds for a query of the tables.
@@ -179,4 +180,48 @@ fn a_catalogue_of_several_pages_is_read_whole_and_other_modes_are_refused() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn an_inventory_is_published_as_it_was_built_last() {
+    let Some(lake) = Lake::new() else { return };
+    for (name, size) in [("photos/a/1", 10), ("photos/a/b/2", 300), ("other/3", 5)] {
+        lake.put(name, "", &vec![b'x'; size]);
+    }
+    let own_files = json!({ "from": "forebay:blobs" });
+    built(&lake.server, "mine", &own_files);
+    let large = "inventories/mine/prefix=photos%2F&min_bytes=300";
+    let streams =
+        format!("[{{name: inventories/mine, into: prefixes}}, {{name: '{large}', into: large}}]");
+    lake.write("prefixes", &streams, "replace");
+    assert_eq!(lake.publish("prefixes"), 8);
+    let all = "select prefix, objects, bytes, billed_bytes, depth, descendants from prefixes order by prefix";
+    let expected = json!([
+        ["", 3, 315, 315, 0, 4],
+        ["other/", 1, 5, 5, 1, 0],
+        ["photos/", 2, 310, 310, 1, 2],
+        ["photos/a/", 2, 310, 310, 2, 1],
+        ["photos/a/b/", 1, 300, 300, 3, 0]
+    ]);
+    assert_eq!(lake.read(all), expected);
+    let names = "select prefix from large order by prefix";
+    assert_eq!(lake.read(names), json!([["photos/"], ["photos/a/"], ["photos/a/b/"]]));
+    lake.put("photos/c/4", "", b"more");
+    built(&lake.server, "mine", &own_files);
+    assert_eq!(lake.publish("prefixes"), 9);
+    let sums = "select count(*), count(distinct built), max(objects), min(inventory) from prefixes";
+    assert_eq!(lake.read(sums), json!([[6, 1, 4, "mine"]]));
+    let refused = [
+        ("inventories/none", "no inventory"),
+        ("inventories/mine/sort=name", "prefixes cannot be filtered by \"sort\""),
+        ("inventories/mine/depth=x", "depth"),
+    ];
+    for (name, expected) in refused {
+        lake.write("prefixes", &format!("[{{name: {name}, into: x}}]"), "replace");
+        let output = crate::support::run(&lake.dir, &["pipeline", "run", "prefixes.yaml"]);
+        let text = stderr(&output);
+        assert!(!output.status.success() && text.contains(expected), "{name}: {text}");
+    }
+    let found = run_ok(&lake.dir, &["pipeline", "discover", "growing.yaml", "--json"]);
+    assert!(found.contains("inventories/mine"), "{found}");
 }
