@@ -8,6 +8,7 @@
 //! share/man/man1/ man7/         the commands, and the guides
 //! share/bash-completion/ ...    completions for bash, zsh and fish
 //! docs/ README.md CHANGELOG.md LICENSE Containerfile
+//! deploy/                       files for compose and Kubernetes
 //! ```
 //!
 //! Manual pages, completions and settings are printed by the packaged binary, so they describe it.
@@ -25,11 +26,15 @@ use super::{Release, names};
 use crate::command::{output, root, run};
 
 /// Files of the workspace, and where they are staged.
-const COPIED: [(&str, &str); 7] = [
+const COPIED: [(&str, &str); 11] = [
     ("LICENSE", "LICENSE"),
     ("README.md", "README.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
     ("packaging/Containerfile", "Containerfile"),
+    ("packaging/deploy/compose.yaml", "deploy/compose.yaml"),
+    ("packaging/deploy/compose-s3.yaml", "deploy/compose-s3.yaml"),
+    ("packaging/deploy/kubernetes.yaml", "deploy/kubernetes.yaml"),
+    ("packaging/deploy/kubernetes-s3.yaml", "deploy/kubernetes-s3.yaml"),
     ("packaging/forebay.service", "lib/systemd/system/forebay.service"),
     ("packaging/forebay.sysusers", "lib/sysusers.d/forebay.conf"),
     ("packaging/forebay.tmpfile", "lib/tmpfiles.d/forebay.conf"),
@@ -207,6 +212,7 @@ esac
         for path in [
             "LICENSE",
             "Containerfile",
+            "deploy/kubernetes-s3.yaml",
             "docs/README.md",
             "docs/guide/cache.md",
             "lib/systemd/system/forebay.service",

@@ -20,6 +20,7 @@ mod cache_support;
 mod cache_tls;
 mod cli;
 mod connector_scaffolds;
+mod deployment;
 mod documents_cli;
 mod events_anchor_s3;
 mod events_cli;
