@@ -21,6 +21,8 @@ const OF_THIS_PACKAGE: [&str; 6] = [
 pub(crate) const FEATURES: &str = "forebay/full";
 /// The same and the drivers of other servers and tools, for benchmarks and lints. Not shipped.
 pub(crate) const FEATURES_WITH_PEERS: &str = "forebay/full,forebay/peers";
+/// The default build and these drivers.
+pub(crate) const PEERS: &str = "forebay/peers";
 
 /// Prints a message for the user on standard error.
 pub(crate) fn say(text: impl Display) {
