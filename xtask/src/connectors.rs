@@ -124,19 +124,20 @@ const COMPONENTIZE: Tool = Tool {
     packages: &["componentize-py==0.25.1"],
     purpose: "connectors in Python",
 };
-/// Readers of Delta tables that are not ours: delta-rs and DuckDB.
+/// Readers of Delta tables that are not ours: delta-rs, DuckDB and Polars.
 const DELTA: Tool = Tool {
     dir: "delta",
     program: "python",
     arguments: &[
         "-c",
-        "import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet",
+        "import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet, polars",
     ],
     packages: &[
         "deltalake==1.6.6",
         "duckdb==1.5.5",
         "duckdb-extension-delta==1.5.5",
         "duckdb-extension-parquet==1.5.5",
+        "polars==2.1.0",
     ],
     purpose: "Delta tables read by other programs",
 };

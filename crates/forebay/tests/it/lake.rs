@@ -1,4 +1,5 @@
-//! A Forebay's events, documents and files as Delta tables, by the real program; the oracles are delta-rs and DuckDB.
+//! A Forebay's events, documents and files as Delta tables, by the real program; the oracles are delta-rs, DuckDB and
+//! Polars.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +14,7 @@ use crate::support::{Answer, Server, run_ok, send, stderr};
 /// Prints what each reader finds for a query of the tables.
 const READ: &str = r#"
 import json, pathlib, sys
-import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet
+import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet, polars
 
 lake, query = pathlib.Path(sys.argv[1]), sys.argv[2]
 builder = deltalake.QueryBuilder()
@@ -21,12 +22,15 @@ duck = duckdb.connect(config={"allow_unsigned_extensions": "true"})
 for module in (duckdb_extension_parquet, duckdb_extension_delta):
     root = pathlib.Path(module.__file__).parent
     duck.load_extension(str(next(root.rglob("*.duckdb_extension"))))
+frames = {}
 for table in (log.parent for log in lake.glob("*/_delta_log")):
+    frames[table.name] = polars.scan_delta(str(table))
     builder = builder.register(table.name, deltalake.DeltaTable(str(table)))
     duck.sql(f"create view {table.name} as select * from delta_scan('{table}')")
 rows = builder.execute(query).read_all()
 first = [list(row) for row in zip(*(rows.column(at).to_pylist() for at in range(rows.num_columns)))]
-print(json.dumps([first, [list(row) for row in duck.sql(query).fetchall()]]))
+third = polars.SQLContext(frames).execute(query).collect().rows()
+print(json.dumps([first, [list(row) for row in duck.sql(query).fetchall()], [list(row) for row in third]]))
 "#;
 
 /// A server, and pipelines that publish what it has.
@@ -86,7 +90,7 @@ impl Lake {
         serde_json::from_str::<Value>(&report).unwrap()["rows"].as_u64().unwrap()
     }
 
-    /// What both readers find, which is the same.
+    /// What all readers find, which is the same.
     fn read(&self, query: &str) -> Value {
         let mut command = Command::new(&self.python);
         let output =
@@ -95,6 +99,7 @@ impl Lake {
         assert!(output.status.success(), "{}", stderr(&output));
         let read: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(read[0], read[1], "delta-rs and DuckDB: {query}");
+        assert_eq!(read[0], read[2], "delta-rs and Polars: {query}");
         read[0].clone()
     }
 }

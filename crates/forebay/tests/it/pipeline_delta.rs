@@ -1,4 +1,4 @@
-//! Pipelines into Delta tables, by the real program; the oracles are delta-rs and DuckDB.
+//! Pipelines into Delta tables, by the real program; the oracles are delta-rs, DuckDB and Polars.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const KILLS_MAX: usize = 16;
 /// Prints the number of rows, of different ids, and the sum of a column, as each reader finds them.
 const READ: &str = r#"
 import json, pathlib, sys
-import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet
+import deltalake, duckdb, duckdb_extension_delta, duckdb_extension_parquet, polars
 
 query = "select count(*), count(distinct id), cast(sum(n) as bigint), max(v) from t"
 table = deltalake.DeltaTable(sys.argv[1])
@@ -29,7 +29,8 @@ for module in (duckdb_extension_parquet, duckdb_extension_delta):
     root = pathlib.Path(module.__file__).parent
     duck.load_extension(str(next(root.rglob("*.duckdb_extension"))))
 duck.sql(f"create view t as select * from delta_scan('{sys.argv[1]}')")
-print(json.dumps([first, list(duck.sql(query).fetchone())]))
+third = polars.SQLContext(t=polars.scan_delta(sys.argv[1])).execute(query).collect().row(0)
+print(json.dumps([first, list(duck.sql(query).fetchone()), list(third)]))
 "#;
 
 /// Adds a row as another writer.
@@ -139,10 +140,11 @@ impl Trial {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What both readers find, which is the same.
+    /// What all readers find, which is the same.
     fn read(&self) -> Value {
         let read = self.python(READ);
         assert_eq!(read[0], read[1], "delta-rs and DuckDB");
+        assert_eq!(read[0], read[2], "delta-rs and Polars");
         read[0].clone()
     }
 
