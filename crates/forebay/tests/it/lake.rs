@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::events_support::post;
 use crate::inventory_http::built;
+use crate::pipeline_feed_events::Setup;
 use crate::support::{Answer, Server, run_ok, send, stderr};
 
 /// Prints what each reader finds for a query of the tables.
@@ -33,10 +34,12 @@ third = polars.SQLContext(frames).execute(query).collect().rows()
 print(json.dumps([first, [list(row) for row in duck.sql(query).fetchall()], [list(row) for row in third]]))
 "#;
 
-/// A server, and pipelines that publish what it has.
+/// Pipelines that publish what a server has.
 struct Lake {
     dir: TempDir,
-    server: Server,
+    url: String,
+    /// None if a test has it.
+    server: Option<Server>,
     python: PathBuf,
 }
 
@@ -46,7 +49,7 @@ impl Lake {
         let python = forebay_testing::tool("delta", "python")?;
         let dir = TempDir::new().unwrap();
         let server = Server::start(&dir, &[]);
-        let lake = Self { dir, server, python };
+        let lake = Self { dir, url: server.url.clone(), server: Some(server), python };
         lake.write(
             "growing",
             "[{name: events, sync_mode: incremental, cursor_field: position}, \
@@ -57,8 +60,18 @@ impl Lake {
         Some(lake)
     }
 
+    /// Of a server that a test has.
+    fn of(server: &Server) -> Option<Self> {
+        let python = forebay_testing::tool("delta", "python")?;
+        Some(Self { dir: TempDir::new().unwrap(), url: server.url.clone(), server: None, python })
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
     fn write(&self, name: &str, streams: &str, write_mode: &str) {
-        let (path, url) = (self.dir.path().display(), &self.server.url);
+        let (path, url) = (self.dir.path().display(), &self.url);
         let file = format!(
             "version: 1\npipeline: {name}\nsource:\n  use: forebay\n  \
              config: {{ url: '{url}', event_hashes: true }}\n  streams: {streams}\ndestination:\n  \
@@ -69,13 +82,13 @@ impl Lake {
     }
 
     fn post(&self, path: &str, body: &str) {
-        let answer = post(&self.server, path, "", body.as_bytes());
+        let answer = post(self.server(), path, "", body.as_bytes());
         assert!((200..300).contains(&answer.status), "{answer:?}");
     }
 
     fn put(&self, name: &str, headers: &str, bytes: &[u8]) {
         use std::io::Write as _;
-        let mut stream = self.server.connect();
+        let mut stream = self.server().connect();
         let headers = format!("content-length: {}\r\n{headers}", bytes.len());
         send(&mut stream, "PUT", &format!("/v1/files/{name}"), &headers);
         stream.write_all(bytes).unwrap();
@@ -148,11 +161,54 @@ fn events_and_documents_are_published_once_and_files_as_they_are() {
     assert_eq!((&found[1][0], &found[1][1]), (&json!("b\" c.txt"), &json!(10)));
     assert_eq!(found[1][3], r#"{"tags":{"year":"2026"}}"#);
     // A file that is gone is gone from the table, and a new one is there.
-    assert_eq!(lake.server.ask("DELETE", "/v1/files/photos/a.txt", "").status, 204);
+    assert_eq!(lake.server().ask("DELETE", "/v1/files/photos/a.txt", "").status, 204);
     lake.put("photos/d.txt", "", b"third");
     assert_eq!(lake.publish("files"), 2);
     let names = "select name from photos order by name";
     assert_eq!(lake.read(names), json!([["b\" c.txt"], ["d.txt"]]));
+}
+
+#[test]
+fn changes_of_a_database_are_published_through_the_event_store() {
+    let tables = "create table orders (id int primary key, n numeric(6,2)); insert into orders values (1, 1.5)";
+    let Some(setup) = Setup::new(tables, "[{name: orders, sync_mode: cdc}]") else { return };
+    let Some(lake) = Lake::of(setup.server()) else { return };
+    let streams = "[{name: events, sync_mode: incremental, cursor_field: position}]";
+    lake.write("growing", streams, "append");
+    let changes = [
+        "insert into orders values (2, 2.25)",
+        "begin; update orders set id = 3, n = 7 where id = 2; delete from orders where id = 1; commit",
+    ];
+    for change in changes {
+        setup.pipeline.run();
+        lake.publish("growing");
+        setup.pg.query("src", change);
+    }
+    setup.pipeline.run();
+    lake.publish("growing");
+    let query = "select type, payload from events where stream = 'orders' order by position";
+    let rows = lake.read(query);
+    let rows: Vec<(String, Value, Value)> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let change: Value = serde_json::from_str(row[1].as_str().unwrap()).unwrap();
+            let (before, now) = (change["before"].clone(), change["row"].clone());
+            (row[0].as_str().unwrap().to_owned(), before, now)
+        })
+        .filter(|(operation, ..)| operation != "columns")
+        .collect();
+    let of = |operation: &str, before: Value, row: Value| (operation.to_owned(), before, row);
+    assert_eq!(
+        rows,
+        [
+            of("copy", Value::Null, json!({"id": 1, "n": 1.5})),
+            of("insert", Value::Null, json!({"id": 2, "n": 2.25})),
+            of("update", json!({"id": 2}), json!({"id": 3, "n": 7.0})),
+            of("delete", Value::Null, json!({"id": 1})),
+        ]
+    );
 }
 
 #[test]
@@ -194,7 +250,7 @@ fn an_inventory_is_published_as_it_was_built_last() {
         lake.put(name, "", &vec![b'x'; size]);
     }
     let own_files = json!({ "from": "forebay:blobs" });
-    built(&lake.server, "mine", &own_files);
+    built(lake.server(), "mine", &own_files);
     let large = "inventories/mine/prefix=photos%2F&min_bytes=300";
     let streams =
         format!("[{{name: inventories/mine, into: prefixes}}, {{name: '{large}', into: large}}]");
@@ -212,7 +268,7 @@ fn an_inventory_is_published_as_it_was_built_last() {
     let names = "select prefix from large order by prefix";
     assert_eq!(lake.read(names), json!([["photos/"], ["photos/a/"], ["photos/a/b/"]]));
     lake.put("photos/c/4", "", b"more");
-    built(&lake.server, "mine", &own_files);
+    built(lake.server(), "mine", &own_files);
     assert_eq!(lake.publish("prefixes"), 9);
     let sums = "select count(*), count(distinct built), max(objects), min(inventory) from prefixes";
     assert_eq!(lake.read(sums), json!([[6, 1, 4, "mine"]]));
