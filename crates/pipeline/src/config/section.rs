@@ -132,10 +132,24 @@ struct DestinationRest {
     deleted_rows: DeletedRows,
 }
 
+/// Sources whose streams are tables in schemas: the part after the dot is a name, whatever it looks like.
+const QUALIFIED: [&str; 2] = ["mysql", "postgres"];
+
+/// Names the target of a stream whose table is called like the ending of a file, such as `public.json`.
+fn name_table(stream: &mut StreamSettings) {
+    let Some((schema, table)) = stream.name.rsplit_once('.') else { return };
+    if stream.into.is_none() && stream.target() == schema {
+        stream.into = Some(table.to_owned());
+    }
+}
+
 impl<'de> Deserialize<'de> for SourceSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let section = Section::<dyn SourceSettings, SourceRest>::current();
-        let (uses, connector, rest) = deserializer.deserialize_map(section)?;
+        let (uses, connector, mut rest) = deserializer.deserialize_map(section)?;
+        if QUALIFIED.contains(&uses.strip_prefix("wasm:").unwrap_or(&uses)) {
+            rest.streams.iter_mut().for_each(name_table);
+        }
         Ok(Self {
             uses,
             limits: rest.limits,
@@ -359,4 +373,29 @@ fn section_schema<C: Kind + ?Sized, R: JsonSchema>(generator: &mut SchemaGenerat
         required.push("use".into());
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_called_like_the_ending_of_a_file_keeps_its_name() {
+        for (name, target) in [
+            ("public.json", "json"),
+            ("shop.csv", "csv"),
+            ("public.orders", "orders"),
+            ("json", "json"),
+            ("public.\"a.csv\"", "\"a.csv\""),
+        ] {
+            let mut stream: StreamSettings =
+                serde_json::from_value(serde_json::json!({ "name": name })).unwrap();
+            name_table(&mut stream);
+            assert_eq!(stream.target(), target, "{name}");
+        }
+        let given = serde_json::json!({ "name": "public.json", "into": "documents" });
+        let mut stream: StreamSettings = serde_json::from_value(given).unwrap();
+        name_table(&mut stream);
+        assert_eq!(stream.target(), "documents");
+    }
 }
