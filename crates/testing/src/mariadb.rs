@@ -46,9 +46,11 @@ impl MariaDb {
         }
         let dir = tempfile::Builder::new().prefix("forebay-mariadb-").tempdir().unwrap().keep();
         let mut server = Self { dir, port: free_port(), arguments, child: Mutex::default() };
+        std::fs::create_dir(server.temporary()).unwrap();
         if geteuid().is_root() {
-            let owned = Command::new("chown").arg("mysql:").arg(&server.dir).status().unwrap();
-            assert!(owned.success(), "chown {}", server.dir.display());
+            let mut chown = Command::new("chown");
+            let owned = chown.arg("mysql:").args([&server.dir, &server.temporary()]).status();
+            assert!(owned.unwrap().success(), "chown {}", server.dir.display());
         }
         let mut install = Command::new("mariadb-install-db");
         install.args(["--no-defaults", "--skip-test-db", "--skip-name-resolve"]);
@@ -144,7 +146,13 @@ impl MariaDb {
         if geteuid().is_root() {
             command.arg("--user=mysql");
         }
+        // A server that starts removes what is left of temporary tables, those of servers that run beside it as well.
+        command.env("TMPDIR", self.temporary());
         command.arg(format!("--datadir={}", self.dir.join("data").display()))
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.dir.join("tmp")
     }
 
     fn ask(&self, database: &str, sql: &str) -> Output {
